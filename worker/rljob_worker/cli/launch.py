@@ -131,7 +131,9 @@ def _services(
     with lifetime(MAX_TEMPORARY_PATH_OF_SERVICES) as scope:
         here, address = (pod_at(met.membership, plan),), met.connections.address_of(0)
         token = services_token(launch_token(os.environ))
-        place = ServicesPlace.beside(here, directory, plan, scope, file.code, token, address)
+        logs, mark, lifeline = directory.supervisor_log.parent, scope.services_mark, scope.lifeline
+        folders = (directory.plan, logs, scope.scratch, file.code)
+        place = ServicesPlace(plan, *folders, mark, lifeline, here, token, address)
         # it ends what is left of them once this process is gone
         root = Root(os.environ, (), scope.scratch / "root.sock", None, scope.scratch, (scope.services_mark,))
         with contextlib.closing(root), contextlib.closing(Services(place, asked.commands.services)) as services:

@@ -4,18 +4,20 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from rljob_worker.errors import RLJobError
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.exit_codes import ExitCode
+from rljob_worker.errors import BadData, InvalidJob, RLJobError
 from rljob_worker.forkserver.environment import are_forked, server_environment
 from rljob_worker.forkserver.forking import take_environment
 from rljob_worker.forkserver.preloading import preload
 from rljob_worker.launcher.children import PodLaunch, WorkerProcess, start_workers, worker_environment
-from rljob_worker.launcher.dress_rehearsal import rehearse_once
 from rljob_worker.launcher.endpoint import Endpoint
 from rljob_worker.launcher.pod import PodIdentity, environment_copy, pod_from
 from rljob_worker.launcher.pod_exit import Exit, first_cause
@@ -23,8 +25,11 @@ from rljob_worker.launcher.pod_state import PodState
 from rljob_worker.launcher.rank_table import await_rank_table
 from rljob_worker.launcher.watchdog import HEARD, WorkerWatchdog
 from rljob_worker.process.last_words import LastWords, read_last_words, termination_log
-from rljob_worker.process.lifeline import lifeline_fd
+from rljob_worker.process.lifeline import dying_with_me, lifeline_fd
 from rljob_worker.process.signal_pipe import SignalPipe
+
+ENDS: dict[int, type[RLJobError]] = {int(ExitCode.INVALID_JOB): InvalidJob, int(ExitCode.BAD_DATA): BadData}
+"""Codes by which a rehearsal ends the job; one that fails in another way has found nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,6 +45,23 @@ def main(arguments: Sequence[str]) -> int:
         print(f"launcher: {error}", file=sys.stderr)
         write_termination_log(LastWords(int(error.exit_code), cause=str(error)))
         return int(error.exit_code)
+
+
+def rehearse_once(pod: PodIdentity, environment: Mapping[str, str]) -> None:
+    """Find what would end the job before any worker imports torch: by host 0 of each group at the job's first attempt,
+    in a process of its own, unless who started the pods has done it. Raises InvalidJob, BadData."""
+    if pod.host or pod.attempt > 1 or environment.get(keys.ENV_REHEARSED):
+        return
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "rljob_worker.rehearsal"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=dying_with_me(signal.SIGKILL),
+    )
+    if done.returncode in ENDS:
+        raise ENDS[done.returncode](done.stdout.strip())
 
 
 def run_pod(pod: PodIdentity, command: Sequence[str] | None) -> int:

@@ -17,9 +17,5 @@ def preload_for(devices: Collection[str], libraries: Collection[str]) -> tuple[s
     a device such libraries are imported by those who use them: what they touch then, which forks could not share,
     nobody has looked at."""
     on_cpus = all(device == "cpu" for device in devices)
-    more = (module for library in sorted(libraries) if (module := _preload_of(library)) is not None)
-    return (PRELOAD, *more) if on_cpus else (PRELOAD,)
-
-
-def _preload_of(library: str) -> str | None:
-    return TRAINING[library] if library in TRAINING else ROLLOUT_ENGINES[library].preload
+    more = (TRAINING[name] if name in TRAINING else ROLLOUT_ENGINES[name].preload for name in sorted(libraries))
+    return (PRELOAD, *filter(None, more)) if on_cpus else (PRELOAD,)

@@ -50,10 +50,11 @@ class WorkerWatchdog:
                 for key, _ in selector.select(self._grace_seconds()):
                     key.data()
                 self._pod_state.beat()
-                self._kill_the_late()
+                if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                    self._kill(self._running())
                 self._collect()
             self._drain()
-        self._kill_leftovers()
+        self._kill(self._workers)  # what they left
         return pod_exit_code(self.exits) or self._forced_code
 
     def _running(self) -> list[WorkerProcess]:
@@ -128,11 +129,6 @@ class WorkerWatchdog:
         if self._kill_at is None:
             self._kill_at = time.monotonic() + seconds
 
-    def _kill_the_late(self) -> None:
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            for worker in self._running():
-                worker.signal_group(signal.SIGKILL)
-
-    def _kill_leftovers(self) -> None:
-        for worker in self._workers:
+    def _kill(self, workers: Sequence[WorkerProcess]) -> None:
+        for worker in workers:
             worker.signal_group(signal.SIGKILL)

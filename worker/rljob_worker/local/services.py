@@ -6,20 +6,17 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.process_environment import WORKER_DEFAULTS
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.local.lifetime import Lifetime
 from rljob_worker.local.pods.environment import LOOPBACK, job_variables
 from rljob_worker.local.pods.pods import GangEnd
 from rljob_worker.process.child import LoggedChild
 from rljob_worker.process.last_words import TERMINATION_FILE, LastWords, read_last_words
 from rljob_worker.process.lifeline import LIFELINE_FD
 from rljob_worker.process.marked_processes import ENV_MARK, end_marked_processes
-from rljob_worker.rundir.directory import RunDirectory
 from rljob_worker.visible_devices import service_variables
 
 NAME = "services"
@@ -54,21 +51,6 @@ class ServicesPlace:
     """What workers show, and nobody else has."""
     address: str = LOOPBACK
     """By which workers reach them."""
-
-    @classmethod
-    def beside(
-        cls,
-        here: tuple[Host, ...],
-        directory: RunDirectory,
-        plan: Plan,
-        scope: Lifetime,
-        code_dir: Path,
-        token: str,
-        address: str = LOOPBACK,
-    ) -> Self:
-        """Services on the machine of these pods."""
-        logs, mark = directory.supervisor_log.parent, scope.services_mark
-        return cls(plan, directory.plan, logs, scope.scratch, code_dir, mark, scope.lifeline, here, token, address)
 
 
 class Services:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from queue import Empty, SimpleQueue
+from concurrent.futures import Future
 from threading import Thread
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -17,22 +16,13 @@ HUB_SECONDS = 5.0
 def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
     """The answer, or what asking raises. TimeoutError where there is none in time: then a thread goes on waiting, until
     the process ends at most."""
-    answers: SimpleQueue[Callable[[], Answer]] = SimpleQueue()
+    answer: Future[Answer] = Future()
 
     def wait() -> None:
         try:
-            answer = ask()
+            answer.set_result(ask())
         except BaseException as error:
-            answers.put(partial(_raise, error))
-        else:
-            answers.put(lambda: answer)
+            answer.set_exception(error)
 
     Thread(target=wait, daemon=True).start()
-    try:
-        return answers.get(timeout=seconds)()
-    except Empty:
-        raise TimeoutError from None
-
-
-def _raise(error: BaseException) -> NoReturn:
-    raise error
+    return answer.result(seconds)

@@ -13,15 +13,13 @@ from pathlib import Path
 ENV_MARK = "RLJOB_FAMILY"
 """Environment variable: the mark, one random value per `rljob run`."""
 
-_PROC = Path("/proc")
-
 
 def marked_pids(mark: str, *more: str) -> list[int]:
     """Process ids that carry `mark`, and the entries `more` of the form NAME=value, except this process. Empty where
     the system has no /proc."""
     wanted = {f"{ENV_MARK}={mark}".encode(), *(entry.encode() for entry in more)}
-    others = (pid for pid in _process_ids() if pid != os.getpid())
-    return [pid for pid in others if wanted.issubset(_first_environment(pid))]
+    others = (entry for entry in Path("/proc").glob("[0-9]*") if int(entry.name) != os.getpid())
+    return [int(entry.name) for entry in others if wanted.issubset(_first_environment(entry))]
 
 
 def end_marked_processes(mark: str, *more: str, grace_seconds: float = 2.0, timeout_seconds: float = 10.0) -> bool:
@@ -49,15 +47,9 @@ def _signal_all(pids: list[int], signum: signal.Signals) -> None:
             os.kill(pid, signum)
 
 
-def _process_ids() -> list[int]:
-    if not _PROC.is_dir():
-        return []
-    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-
-
-def _first_environment(pid: int) -> list[bytes]:
+def _first_environment(process: Path) -> list[bytes]:
     """`NAME=value` entries; none for a process that is gone, a zombie, or somebody else's."""
     try:
-        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return (process / "environ").read_bytes().split(b"\0")
     except OSError:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -192,7 +192,9 @@ class AttemptGang:
         if self._lost:
             return GangEnd(int(ExitCode.RETRY))
         if self.serving_seconds is None and now - self._started > SERVING_SECONDS and not self._ended:
-            return self._silent(host for host in self._hosts if host not in self._serving)
+            host = next(host for host in self._hosts if host not in self._serving)
+            words = LastWords(int(ExitCode.RETRY), cause=f"its launcher did not answer within {SERVING_SECONDS:.0f} s")
+            return GangEnd(words.code, self._known.called(host), words, lost_machine=True)
         if self._settle_at is None and any(is_failure(one.code) for one in self._exits):
             self._settle_at = now + GANG_SETTLE_SECONDS
         if len(self._ended) < len(self._hosts) and (self._settle_at is None or now < self._settle_at):
@@ -204,11 +206,6 @@ class AttemptGang:
         end = self._ended[host]
         process = ", ".join(filter(None, (self._known.called(host), end.process)))
         return replace(end, process=process or ("this machine" if end.words else ""))
-
-    def _silent(self, hosts: Iterable[int]) -> GangEnd:
-        host = next(iter(hosts))
-        words = LastWords(int(ExitCode.RETRY), cause=f"its launcher did not answer within {SERVING_SECONDS:.0f} s")
-        return GangEnd(words.code, self._known.called(host), words, lost_machine=True)
 
     def _begin_to_clear(self) -> None:
         self._clear_until = time.monotonic() + CLEAR_SECONDS

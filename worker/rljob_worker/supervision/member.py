@@ -116,7 +116,9 @@ class Member:
                 session.obey(message)
             if connection.ended is not None:
                 return Finish(int(ExitCode.RETRY), f"host 0 is gone: {connection.ended}")
-            self._heed(connection, signals)
+            if num_new := sum(number in REQUESTS for number in signals.read()):
+                self._num_requests += num_new
+                connection.send(Asked(self._num_requests))
             if self._num_requests >= MAX_REQUESTS:
                 return Finish(int(ExitCode.INTERRUPTED), "asked to stop again and again")
             for news in session.news():
@@ -125,12 +127,6 @@ class Member:
                 seconds = self._between_seconds if session.awaits.seconds is None else session.awaits.seconds
                 if time.monotonic() > session.awaits.since + seconds:
                     return Finish(int(ExitCode.RETRY), f"host 0 {session.awaits.what} within {seconds:.0f} s")
-
-    def _heed(self, connection: Host0Connection, signals: SignalPipe) -> None:
-        num_new = sum(number in REQUESTS for number in signals.read())
-        if num_new:
-            self._num_requests += num_new
-            connection.send(Asked(self._num_requests))
 
 
 def _wait(connection: Host0Connection, signals: SignalPipe) -> None:

@@ -67,9 +67,9 @@ def local_gangs(
             here=hosts_of(plan),
             guests=guests_of(plan)[:num_guests],
         )
-        place = ServicesPlace.beside(
-            (*context.here, *context.guests), directory, plan, scope, code_dir, secrets.token_hex(32)
-        )
+        logs, mark, here = directory.supervisor_log.parent, scope.services_mark, (*context.here, *context.guests)
+        folders = (directory.plan, logs, scope.scratch, code_dir)
+        place = ServicesPlace(plan, *folders, mark, scope.lifeline, here, secrets.token_hex(32))
         services = Services(place, commands.services)
         marks, log = (scope.mark, scope.services_mark), directory.fork_log(context.here[0])
         with rooted(context, commands.forks, marks, log) as context, contextlib.closing(services):

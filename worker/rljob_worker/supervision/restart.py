@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rljob_api.lifetime.failure_policy import JobDone, PolicyDecision
 from rljob_api.planning.plan import Plan
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.local.pods.pods import GangEnd
@@ -62,11 +61,6 @@ def end_cause(end: GangEnd) -> str:
         return ""
     words = end.words.cause if end.words and end.words.cause else "no last words"
     return f"{end.process}: {words}"
-
-
-def restart_reason(decision: PolicyDecision) -> str:
-    """Why the policy decides as it does; nothing where there is nothing to explain."""
-    return "" if isinstance(decision, JobDone) else decision.reason
 
 
 def kept_checkpoint(commits: Sequence[Commit]) -> str:

@@ -84,7 +84,10 @@ class HostSession:
         elif isinstance(message, PeersReady) and self._pods is not None and not self._attempt.has_ended:
             self.awaits = None
             self._attempt.has_met = True
-            self._meet(self._pods, message)
+            guests = {} if self._guests is None else self._guests.addresses()
+            self._pods.meet({**message.address_book, **guests})
+            if self._guests is not None:
+                self._guests.begin(message.address_book)
         elif isinstance(message, StopWorkers) and self._pods is not None:
             self._pods.stop()
         elif isinstance(message, Clear):
@@ -121,21 +124,14 @@ class HostSession:
         check_mark(context.run_dir, begin.mark)
         if spills_to_run_directory(context.plan):
             RunDirectory(context.run_dir).spill.mkdir(parents=True, exist_ok=True)
-        address = begin.address
         return replace(
             context,
             attempt=begin.attempt,
             resume=begin.resume,
-            address=address,
-            interface=interface_of(address),
+            address=begin.address,
+            interface=interface_of(begin.address),
             services=worker_variables(begin.services, context.scratch / TOKEN_FILE),
         )
-
-    def _meet(self, pods: Pods, message: PeersReady) -> None:
-        guests = self._guests
-        pods.meet(message.address_book if guests is None else {**message.address_book, **guests.addresses()})
-        if guests is not None:
-            guests.begin(message.address_book)
 
     def _look(self, pods: Pods) -> None:
         if self._attempt.has_ended:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import selectors
+import select
 import signal
 import time
 from contextlib import suppress
@@ -37,7 +37,6 @@ from rljob_worker.supervision.restart import (
     end_cause,
     kept_checkpoint,
     phase_of,
-    restart_reason,
     resume_of_attempt,
     start_of_restart,
     stop_seconds,
@@ -102,16 +101,13 @@ class Supervisor:
     def _run_attempts(self) -> RunNote:
         with SignalPipe((*heeded(), signal.SIGCHLD)) as signals:
             while True:
-                self._begin_attempt()
+                self._steps.poll()  # what stands there is of attempts before
+                self._has_stepped = False
                 self._record.change(phase="Starting", doing="")
                 end = self._wait_for_services(signals) or self._attempt(signals)
                 if not self._goes_on(end):
                     return self._record.note
                 self._record.change(attempt=self._record.note.attempt + 1, restarts=self._record.note.restarts + 1)
-
-    def _begin_attempt(self) -> None:
-        self._steps.poll()  # what stands there is of attempts before
-        self._has_stepped = False
 
     def _wait_for_services(self, signals: SignalPipe) -> GangEnd | None:
         """Until they are healthy; how the attempt ends where they do not get so."""
@@ -146,16 +142,11 @@ class Supervisor:
                 self._look(gang)  # what the attempt did to its end is reported before the end is
                 if end is not None:
                     return end
-                self._look_after_services()
+                if said := self._gangs.services.look(1 + launch.plan.spec.failure_policy.max_restarts):
+                    self._record.say(said)
                 _wait(signals)
         finally:
             gang.end()
-
-    def _look_after_services(self) -> None:
-        services, max_starts = self._gangs.services, 1 + self._launch.plan.spec.failure_policy.max_restarts
-        said = services.look(max_starts)
-        if said is not None:
-            self._record.say(said)
 
     def _obey(self, gang: AttemptGang | None, signals: SignalPipe) -> None:
         self._num_signals += sum(number in REQUESTS for number in signals.read())
@@ -186,7 +177,10 @@ class Supervisor:
     def _look(self, gang: AttemptGang) -> None:
         has_written = self._has_written()
         if self._record.note.phase == "Starting":
-            self._tell_of_start(gang)  # all of it: what was written before the first step is in the log by now
+            if gang.serving_seconds is not None and not self._record.note.doing:
+                self._record.change(doing="workers start")
+                self._view.say(f"  data buffers: in {gang.serving_seconds:.1f} s")
+            self._tell_news()  # all of it: what was written before the first step is in the log by now
         for words in gang.news():
             self._record.say(words)
         if self._record.note.phase == "Starting" and has_written:
@@ -195,12 +189,6 @@ class Supervisor:
             for warning in self._warnings.news():
                 self._record.say(f"warning: {warning}")
         self._view.tick()
-
-    def _tell_of_start(self, gang: AttemptGang) -> None:
-        if gang.serving_seconds is not None and not self._record.note.doing:
-            self._record.change(doing="workers start")
-            self._view.say(f"  data buffers: in {gang.serving_seconds:.1f} s")
-        self._tell_news()
 
     def _tell_news(self) -> None:
         for line in self._start_lines.news():
@@ -218,7 +206,8 @@ class Supervisor:
     def _goes_on(self, end: GangEnd) -> bool:
         """Whether another attempt follows; otherwise the note holds the end."""
         decision = self._decide(end)
-        cause = "; ".join(filter(None, (end_cause(end), restart_reason(decision))))
+        reason = "" if isinstance(decision, JobDone) else decision.reason
+        cause = "; ".join(filter(None, (end_cause(end), reason)))
         if isinstance(decision, RestartGang):
             self._num_counted += decision.counted
             self._record.change(phase="Restarting", cause=cause, log=end.log)
@@ -244,6 +233,4 @@ class Supervisor:
 
 
 def _wait(signals: SignalPipe) -> None:
-    with selectors.DefaultSelector() as selector:
-        selector.register(signals.fd, selectors.EVENT_READ)
-        selector.select(TICK_SECONDS)
+    select.select([signals.fd], [], [], TICK_SECONDS)

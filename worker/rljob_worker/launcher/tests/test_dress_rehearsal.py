@@ -8,7 +8,7 @@ from rljob_api.loading.load import parse_job
 from rljob_api.planning.planner import plan
 from rljob_api.vocabulary import keys
 from rljob_worker.errors import BadData, InvalidJob
-from rljob_worker.launcher.dress_rehearsal import rehearse_once
+from rljob_worker.launcher.launching import rehearse_once
 from rljob_worker.launcher.pod import PodIdentity
 from rljob_worker.rehearsal.tests import good_job
 

@@ -168,14 +168,10 @@ class Pods:
     def _note_exits(self) -> None:
         for pod in self.pods:
             self._note_exit(pod.launcher)
-            if self._launchers_run:
+            if any(launcher.code() is None for launcher in self._launchers):
                 self._note_exit(pod.buffer, expected_to_run=True)
         if self._kill_at is None and any(is_failure(one.code) for one in self._exits.values()):
             self._kill_at = time.monotonic() + GANG_SETTLE_SECONDS
-
-    @property
-    def _launchers_run(self) -> bool:
-        return any(launcher.code() is None for launcher in self._launchers)
 
     def _note_exit(self, process: LoggedChild | ForkedChild | None, expected_to_run: bool = False) -> None:
         if process is None or process.name in self._exits:

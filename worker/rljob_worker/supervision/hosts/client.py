@@ -104,7 +104,7 @@ def call(membership: Membership, hello: Hello, token: str, seconds: float, wake:
 
 def _called(where: tuple[str, int], hello: Hello, token: str, peer_name: str) -> Host0Connection:
     with contextlib.ExitStack() as stack:
-        channel = stack.enter_context(_connected(where))
+        channel = stack.enter_context(socket.create_connection(where, CONNECT_SECONDS))
         try:
             greeting = frames.receive_frame(channel, len(GREETING) + NONCE_BYTES)
         except frames.TooLong:
@@ -123,9 +123,3 @@ def _called(where: tuple[str, int], hello: Hello, token: str, peer_name: str) ->
     )
     connection.send(hello)
     return connection
-
-
-def _connected(where: tuple[str, int]) -> socket.socket:
-    channel = socket.create_connection(where, CONNECT_SECONDS)
-    channel.settimeout(CONNECT_SECONDS)
-    return channel

@@ -17,12 +17,8 @@ MAX_NAMED = 8
 
 def sections_of(job: RLJob) -> dict[str, str]:
     """A digest of each section of the spec, by its name in YAML."""
-    spec = job.spec.to_json()
-    return {name: _digest(value) for name, value in spec.items()}
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    texts = {name: json.dumps(value, sort_keys=True) for name, value in job.spec.to_json().items()}
+    return {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in texts.items()}
 
 
 @dataclass(frozen=True, slots=True)

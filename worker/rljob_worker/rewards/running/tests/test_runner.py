@@ -15,6 +15,7 @@ import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.errors import BadData, InvalidJob
+from rljob_worker.process.bounded import within
 from rljob_worker.rewards.running import pool, round
 from rljob_worker.rewards.running import runner as runner_module
 from rljob_worker.rewards.running.runner import RewardRunner
@@ -243,12 +244,11 @@ def test_a_runner_goes_on_after_a_mistake():
 
 
 def test_the_end_of_a_process_is_noticed_beside_a_copy_that_holds_its_pipes(tmp_path):
-    spec = user("ends_beside_a_copy", timeout_seconds=10 * TEST_TIMEOUT_SECONDS, options={"folder": str(tmp_path)})
-    with RewardRunner([spec], 1, [HERE]) as runner:
-        runner.begin(rows("ok", "bad"))
-        copies = wait_for(lambda: len(found := [int(path.stem) for path in tmp_path.iterdir()]) == 2 and found)
-        with pytest.raises(BadData, match=r"ended its process twice \(exit code 9\)"):
-            runner.collect()
+    spec = user("ends_beside_a_copy", timeout_seconds=2 * TEST_TIMEOUT_SECONDS, options={"folder": str(tmp_path)})
+    with pytest.raises(BadData, match=r"ended its process twice \(exit code 9\)"):
+        within(TEST_TIMEOUT_SECONDS, lambda: score(spec, rows("ok", "bad")))
+    copies = [int(path.stem) for path in tmp_path.iterdir()]
+    assert len(copies) == 2
     wait_until_gone(copies)
 
 

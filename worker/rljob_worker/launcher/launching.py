@@ -19,7 +19,7 @@ from rljob_worker.forkserver.forking import take_environment
 from rljob_worker.forkserver.preloading import preload
 from rljob_worker.launcher.children import PodLaunch, WorkerProcess, start_workers, worker_environment
 from rljob_worker.launcher.endpoint import Endpoint
-from rljob_worker.launcher.pod import PodIdentity, environment_copy, pod_from
+from rljob_worker.launcher.pod import PodIdentity, pod_from
 from rljob_worker.launcher.pod_exit import Exit, first_cause
 from rljob_worker.launcher.pod_state import PodState
 from rljob_worker.launcher.rank_table import await_rank_table
@@ -36,10 +36,10 @@ def main(arguments: Sequence[str]) -> int:
     """Exit with the code of the worker that explains the end."""
     command = arguments[1:] if arguments[:1] == ["--"] else None
     try:
-        pod = pod_from(environment_copy())
-        await_rank_table(environment_copy())
+        pod = pod_from(os.environ)
+        await_rank_table(os.environ)
         if command is None:
-            rehearse_once(pod, environment_copy())
+            rehearse_once(pod, os.environ)
         return run_pod(pod, command)
     except RLJobError as error:
         print(f"launcher: {error}", file=sys.stderr)
@@ -66,7 +66,7 @@ def rehearse_once(pod: PodIdentity, environment: Mapping[str, str]) -> None:
 
 def run_pod(pod: PodIdentity, command: Sequence[str] | None) -> int:
     """Start the workers, serve their metrics, wait; returns the pod's exit code. `command`: in place of the workers."""
-    own, lifeline = environment_copy(), lifeline_fd()
+    own, lifeline = dict(os.environ), lifeline_fd()
     pod_state = PodState(pod.attempt, pod.num_workers)
     with SignalPipe(HEARD) as signals, _words_directory(pod) as words_dir:
         drop: list[Callable[[], object]] = [signals.close]

@@ -1,7 +1,6 @@
 """Who this pod is: read once from the environment and the plan."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +70,3 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     if not text.isdecimal():
         raise InvalidJob(f"{name} is {text!r}, expected a whole number from 0")
     return int(text)
-
-
-def environment_copy() -> dict[str, str]:
-    """A copy of this process's environment, to hand on with additions."""
-    return dict(os.environ)

@@ -163,9 +163,9 @@ class Guests:
         guest.num_short_lives = 1 if now - guest.began >= LONG_LIFE_SECONDS else guest.num_short_lives + 1
         pause = pause_seconds(guest.num_short_lives)
         guest.due = now + pause
-        self._said.append(
-            f"generator {guest.at} ended: {_words(end)}; it starts again in {pause:.0f} s (log: {end.log})"
-        )
+        cause = end.words.cause if end.words is not None else ""
+        why = describe_exit_code(end.code) + (f" ({cause})" if cause and "no last words" not in cause else "")
+        self._said.append(f"generator {guest.at} ended: {why}; it starts again in {pause:.0f} s (log: {end.log})")
 
     def _write_address_book(self) -> None:
         assert self._gang is not None
@@ -178,8 +178,3 @@ class Guests:
             return {}
         known = {guest.at.index: guest.address for guest in self._guests}
         return {group.name: [known.get(index) for index in range(group.replicas)]}
-
-
-def _words(end: GangEnd) -> str:
-    cause = end.words.cause if end.words is not None else ""
-    return describe_exit_code(end.code) + (f" ({cause})" if cause and "no last words" not in cause else "")

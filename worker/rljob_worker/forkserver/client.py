@@ -139,6 +139,7 @@ class Root:
         return ForkServer(self.path)
 
     def close(self) -> None:
+        self._child.signal(signal.SIGHUP)  # it may import, and see the end of its lifeline many seconds later
         self._child.end_lifeline(END_SECONDS)
         self._child.kill()
         self.path.unlink(missing_ok=True)

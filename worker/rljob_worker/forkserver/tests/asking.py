@@ -16,6 +16,7 @@ from rljob_worker.process.child import command_of
 
 LIGHT = ("rljob_worker.forkserver.tests.light",)
 THREADED = ("rljob_worker.forkserver.tests.light", "rljob_worker.forkserver.tests.threaded")
+ENDLESS = ("rljob_worker.forkserver.tests.endless",)
 SCRIPTED = "rljob_worker.forkserver.tests.scripted"
 
 

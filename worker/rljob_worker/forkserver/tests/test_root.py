@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -16,8 +17,18 @@ import pytest
 
 from rljob_worker.forkserver.client import ForkedChild, ForkServer, Root
 from rljob_worker.forkserver.environment import ROOT
-from rljob_worker.forkserver.tests.asking import LIGHT, THREADED, Asked, ask, ended, plain_environment, requested
+from rljob_worker.forkserver.tests.asking import (
+    ENDLESS,
+    LIGHT,
+    THREADED,
+    Asked,
+    ask,
+    ended,
+    plain_environment,
+    requested,
+)
 from rljob_worker.launcher.children import worker_environment
+from rljob_worker.process.marked_processes import ENV_MARK
 from rljob_worker.tests.waiting import is_gone, wait_for
 
 
@@ -78,6 +89,16 @@ def test_a_root_that_was_killed_is_started_again(root: Root, tmp_path: Path) -> 
     wait_for(lambda: is_gone(first))
     with closing(root.connect()) as server:
         assert ask(server, tmp_path).report()["parent"] == root.pid != first
+
+
+def test_a_root_that_imports_ends_what_is_left_when_it_is_closed(tmp_path: Path) -> None:
+    mark = secrets.token_hex(16)
+    root = Root(plain_environment(), ENDLESS, tmp_path / "root.sock", tmp_path / "root.log", marks=(mark,))
+    with subprocess.Popen(["sleep", "1000"], env={ENV_MARK: mark}) as left:
+        root.close()
+        code = left.poll()
+        left.kill()
+    assert code == -signal.SIGTERM
 
 
 @contextmanager

@@ -1,0 +1,5 @@
+"""A preload that takes for ever."""
+
+import time
+
+time.sleep(1000)

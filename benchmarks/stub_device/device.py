@@ -24,6 +24,7 @@ from torch.utils import backend_registration
 from rljob_worker.engines import rms_norm
 from rljob_worker.engines.attention import varlen
 from rljob_worker.engines.log_probs import linear
+from rljob_worker.engines.parallel import expert
 
 TYPE = "stub"
 
@@ -109,6 +110,20 @@ def _with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _bincount(numbers: torch.Tensor, minlength: int) -> torch.Tensor:
+    """Of numbers below `minlength`; it knows how many there were."""
+    counts = torch.empty(minlength, dtype=torch.int64, device=numbers.device)
+    counts.total = numbers.numel()
+    return counts
+
+
+def _agree_evenly(sent: Any, group: dist.ProcessGroup) -> tuple[list[int], list[int]]:
+    """As many tokens go to each rank as come from it."""
+    each, more = divmod(sent.total, group.size())
+    counts = [each + (rank < more) for rank in range(group.size())]
+    return counts, counts
+
+
 class _NormKernel(torch.autograd.Function):  # type: ignore[misc]
     """What torch's kernel on CUDA takes and keeps; any other type gets six operators in its place."""
 
@@ -130,24 +145,27 @@ def _norm_in_one_kernel(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def stub_device(memory: int) -> Iterator[FakeTensorMode]:
+def stub_device(memory: int) -> Iterator[None]:
     """A block in which tensors have shapes alone, and there is such a device with so many bytes."""
     _MODULE.memory = memory
     with ExitStack() as stack:
         for module, name, value in (
             (DeviceMesh, "__init__", _with_numbers(DeviceMesh.__init__)),
             (DeviceMesh, "from_group", staticmethod(_with_numbers(DeviceMesh.from_group))),
+            (torch, "bincount", _bincount),
+            (expert, "_agree", _agree_evenly),
             (varlen, "is_for_device", lambda *_: True),
             (rms_norm._Replaced, "forward", _norm_in_one_kernel),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         linear.at_once.cache_clear()
-        yield stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        yield
     linear.at_once.cache_clear()
 
 
-def without_numbers(model: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
+def without_numbers(model: torch.nn.Module) -> torch.nn.Module:
     """A model whose parameters have no memory yet, with buffers of shapes alone."""
     for module in model.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):

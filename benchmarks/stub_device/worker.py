@@ -11,10 +11,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ from rljob_worker.engines.fsdp.settings import DTYPES
 from rljob_worker.engines.models import decoder_layers, empty_policy, give_memory
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.protocols import TokenBatch
-from rljob_worker.engines.rollout.cache_bytes import CacheRoom, cache_bytes_per_token
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.engines.rollout.sampling import sample
 from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix
@@ -43,8 +42,11 @@ MICRO_BATCHES = 3
 """Of an update, at least: the first has no gradients beside it, and the others are alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseBytes:
+FEW = (4, 6)
+"""Layers that are counted in place of all."""
+
+
+class PhaseBytes(NamedTuple):
     """Most bytes of one phase."""
 
     device: int
@@ -82,21 +84,33 @@ class RankAlone(FSDPEngine):
         return num_runs, counts
 
 
-def counted(plan: Plan, config: Mapping[str, Any], memory: int, folder: Path) -> dict[str, PhaseBytes]:
+def counted(plan: Plan, config: Mapping[str, Any], memory: int, rows: int, folder: Path) -> dict[str, PhaseBytes]:
     """By phase of the one group of a colocated job. config: of its model, as config.json has it; memory: bytes of the
-    device. Layers are not compiled, of which fewer bytes are kept."""
+    device; rows: that decode at once. Layers are not compiled, of which fewer bytes are kept."""
     (train,) = (engine for engine in plan.engines if engine.kind == "Train")
     (rollout,) = (engine for engine in plan.engines if engine.kind == "Rollout")
-    (limit,) = plan.memory
     model = empty_policy(_written(config, folder / "whole"), DTYPES["Float32"])
     part = empty_policy(_written(_part(config, rollout.mesh.tp), folder / "part"), DTYPES[plan.precision])
     with ExitStack() as stack:
-        mode = stack.enter_context(stub_device(memory))
+        stack.enter_context(stub_device(memory))
         stack.enter_context(world(0, train.mesh.size))
-        with CountedBytes() as bytes_there:
-            worker = _Worker(plan, train, rollout, without_numbers(model, mode), without_numbers(part, mode), bytes_there)
-            assert limit.room is not None
-            return dict(worker.phases(limit.room))
+        with CountedBytes() as there:
+            worker = _Worker(plan, train, rollout, without_numbers(model), without_numbers(part), there)
+            return dict(worker.phases(rows))
+
+
+def counted_by_layers(
+    plan: Plan, config: Mapping[str, Any], memory: int, rows: int, folder: Path
+) -> dict[str, PhaseBytes]:
+    """The same, of two models that have FEW layers of it: every further layer takes as much as those between."""
+    few, more = (
+        counted(plan, {**config, "num_hidden_layers": layers}, memory, rows, folder / str(layers)) for layers in FEW
+    )
+    left = (config["num_hidden_layers"] - FEW[1]) / (FEW[1] - FEW[0])
+    return {
+        name: PhaseBytes(*(round(b + left * (b - a)) for a, b in zip(few[name], more[name], strict=True)))
+        for name in few
+    }
 
 
 class _Worker:
@@ -116,11 +130,11 @@ class _Worker:
         give_memory(part, DEVICE)
         self._part = part.requires_grad_(False)
 
-    def phases(self, room: int) -> Iterator[tuple[str, PhaseBytes]]:
-        """room: bytes that the worker has for its models."""
+    def phases(self, num_rows: int) -> Iterator[tuple[str, PhaseBytes]]:
+        """num_rows: that decode at once."""
         yield "load", self._most()
         self._engine.sleep()
-        for name, work in (("generate", lambda: self._generate(room)), ("train", self._train), ("sync", self._sync)):
+        for name, work in (("generate", lambda: self._generate(num_rows)), ("train", self._train), ("sync", self._sync)):
             self._memory.restart()
             work()
             gc.collect()
@@ -133,15 +147,9 @@ class _Worker:
     def _most(self) -> PhaseBytes:
         return PhaseBytes(self._memory.most[TYPE], self._memory.most["cpu"])
 
-    def _generate(self, room: int) -> None:
-        """As many rows as have room, the longest there are; prompts of one forward, and one draw."""
+    def _generate(self, num_rows: int) -> None:
+        """The longest rows there are; prompts of one forward, and one draw."""
         spec, config = self._plan.spec, self._part.config
-        itemsize = DTYPES[self._plan.precision].itemsize
-        free = CacheRoom(
-            room - self._memory.now[TYPE], spec.rollout.memory_fraction, cache_bytes_per_token(config, itemsize)
-        )
-        wanted = spec.num_rows // self._rollout.mesh.dp
-        num_rows = max(1, min(wanted, free.tokens // spec.longest_row))
         steps = ModelSteps(self._part, None, None)
         prompt, size = spec.data.max_prompt_tokens, spec.algorithm.group_size
         prompts = min(ceil(num_rows / size), max(1, PREFILL_TOKENS // prompt))

@@ -30,7 +30,9 @@ With T tokens of a micro-batch, L layers and c bytes of a computed number:
                  where nothing is trained c + 2 max(c, 4) of each. None where keys and values go round a ring, which has
                  a tile of them
     logits       4 x e x c at most, however long the rows, of e logits at once (sizes.logits_elements), 14 x e in bf16:
-                 three kept chunks and two in four bytes; and one more gradient of the last layer
+                 three kept chunks and two in four bytes. Less where the last chunk, which is computed first, is not
+                 full: then 12 x e, or 4 x e + 10 x those of the last one. One more gradient of the last layer. Of
+                 logits that are capped, or compared with others, one chunk is kept and three more are computed
 """
 
 from __future__ import annotations
@@ -118,18 +120,29 @@ def scores_bytes(layout: ParallelLayout, tokens: int, longest: int, *, trained: 
 
 
 def logits_bytes(layout: ParallelLayout, responses: int, *, trained: bool) -> int:
-    """Bytes of a chunk of logits: forward twice over, and in bf16 once besides two in four bytes; backward four times,
-    and in bf16 three times besides two in four bytes."""
-    shape = layout.shape
+    """Bytes of the logits of some tokens: of a chunk of them forward, and backward of chunks that are kept and of what
+    is computed of the one at work, which go back from the last, the only one that may not be full."""
     if not responses:
         return 0
-    chunk = min(responses * shape.vocabulary, max(layout.logits_elements, shape.vocabulary))
-    computed, wide = layout.computed, max(layout.computed, 4)
-    both = 2 * wide  # a distribution, and what it is made of
+    words, computed, wide = layout.shape.vocabulary, layout.computed, max(layout.computed, 4)
+    chunk = layout.tokens_of_chunk
     if not trained:
-        return chunk * (both if computed == wide else computed + both)
-    kept = 2 * wide if computed == wide else 3 * computed
-    return chunk * (kept + both) + last_gradient(layout)
+        return min(chunk, responses) * words * ((0 if computed == wide else computed) + 2 * wide)
+    # a distribution and what it is made of; in four bytes one of the two may be a kept chunk more
+    ways = ((1, 3),) if layout.compares_logits else ((3, 2),) if computed < wide else ((3, 1), (2, 2))
+    most = 0
+    for num_kept, at_work in ways:
+        kept = _last_chunks(responses, chunk, num_kept)
+        again = min(chunk, responses) * (computed + at_work * wide)  # of a chunk that is not kept
+        of_kept = (sum(kept[: place + 1]) * computed + size * at_work * wide for place, size in enumerate(kept))
+        most = max(most, again, *of_kept)
+    return most * words + last_gradient(layout)
+
+
+def _last_chunks(responses: int, chunk: int, count: int) -> list[int]:
+    """Tokens of each. 2,500 in chunks of 1,000: [1000, 1000, 500]."""
+    starts = range(0, responses, chunk)
+    return [min(chunk, responses - start) for start in starts[-count:]]
 
 
 def last_gradient(layout: ParallelLayout) -> int:

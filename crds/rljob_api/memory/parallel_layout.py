@@ -62,6 +62,9 @@ class ParallelLayout:
     fuses_norms: bool = False
     """Whether a norm in two bytes is one kernel, as on CUDA, which keeps what it norms and nothing in four bytes."""
 
+    compares_logits: bool = False
+    """Whether whole distributions are compared with a reference's, or logits are capped."""
+
     @property
     def shard(self) -> int:
         """Bytes of this rank's part of the weights, wherever it is."""
@@ -134,6 +137,11 @@ class ParallelLayout:
     @property
     def whole(self) -> int:
         return self.shape.parameters * self.stored
+
+    @property
+    def tokens_of_chunk(self) -> int:
+        """Tokens whose logits are computed at once."""
+        return max(1, self.logits_elements // self.shape.vocabulary)
 
     @property
     def is_whole(self) -> bool:

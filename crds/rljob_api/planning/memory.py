@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from math import ceil
 from typing import Literal
 
+from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.memory.activations import logits_bytes, scores_bytes
@@ -407,16 +408,19 @@ class _Worker:
         )
         # rows of a group are computed with one prompt and attend over one each, as far as packing lets them
         again = min(ATTENDED, rows * (prompt + response) / (prompt + rows * response))
-        return update_memory(
+        # rows end where they like: as many tokens may be predicted as make all chunks of logits full
+        full = predicted - predicted % layout.tokens_of_chunk
+        made = partial(
+            update_memory,
             layout,
             tokens,
-            predicted,
-            ceil(all_tokens / pack),
+            micro_batches=ceil(all_tokens / pack),
             recompute=engine.recomputes,
             attended=int(again * tokens),
             longest=spec.longest_row,
             on_their_way=engine.mesh.pp - self.stage,
         )
+        return max((made(responses=count) for count in {predicted, full or predicted}), key=lambda update: update.peak)
 
 
 def parallel_layout(plan: Plan, engine: EnginePlan, shape: ModelShape, pipeline_stage: int) -> ParallelLayout:
@@ -436,6 +440,7 @@ def parallel_layout(plan: Plan, engine: EnginePlan, shape: ModelShape, pipeline_
         num_states=len(OPTIMIZERS[optimizer.name].states),
         ring=ring,
         fuses_norms=plan.group(engine.group).device == "cuda",
+        compares_logits=shape.bounded or computes_full_kl(plan.spec),
     )
     if engine.adapter is not None:  # of every linear layer, though the job may name fewer
         adapter = shape.adapter(engine.adapter.rank)

@@ -77,6 +77,7 @@ def in_one_copy(tensors: Sequence[torch.Tensor], device: torch.device) -> list[t
     runs = [slice(start, start + size) for start, size in zip([0, *ends], sizes, strict=False)]
     together = empty_on_host(torch.empty(ends[-1] if ends else 0, dtype=torch.uint8, device="meta"))
     for run, tensor in zip(runs, tensors, strict=True):
-        together[run].copy_(tensor.contiguous().flatten().view(torch.uint8))
+        if tensor.numel():  # what numpy leaves empty may have strides of 0, which no other dtype reads
+            together[run].copy_(tensor.contiguous().flatten().view(torch.uint8))
     arrived = together.to(device, non_blocking=True)
     return [arrived[run].view(tensor.dtype).view(tensor.shape) for run, tensor in zip(runs, tensors, strict=True)]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from rljob_worker.devices.copies import in_one_copy, on_device
@@ -14,6 +15,7 @@ def test_tensors_that_share_memory_keep_their_numbers_and_shapes() -> None:
         torch.arange(3),
         torch.tensor([[True, False, True]]),
         torch.empty(0, 4),
+        torch.from_numpy(np.arange(5)[[]]),  # as a rank has it that predicts nothing; its strides are 0
         torch.arange(6, dtype=torch.int32).view(2, 3).T,
         torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
         torch.tensor(7.25, dtype=torch.float64),

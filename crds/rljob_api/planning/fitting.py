@@ -169,6 +169,8 @@ def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
         elif result is not None and group.name not in limits:
             message = f"nobody knows how much memory a worker of {group.name} has"
             fix = "Set limits.memory of the container worker in its template."
+            if group.device != "cpu":
+                fix = "Name a profile that says its memory, such as nvidia-h100, or write memory into this one."
             yield problem(f"spec.workerGroups[{index}]", group.profile, message, fix)
 
 

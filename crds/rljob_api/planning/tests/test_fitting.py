@@ -137,6 +137,15 @@ def test_memory_that_nobody_knows_is_refused():
         fit(make_job(), SHAPES)
 
 
+@pytest.mark.parametrize(("profile", "fix"), [("cpu", "Set limits.memory of"), ("nvidia", "Name a profile that says")])
+def test_a_worker_of_unknown_memory_is_told_where_to_say_it(profile, fix):
+    group = f"workerGroups=[{{name: train, accelerator: {{profile: {profile}, count: 1}}}}]"
+    with pytest.raises(InvalidJobError) as caught:
+        fit(make_job(group), SHAPES)
+    (problem,) = caught.value.problems
+    assert problem.fix.startswith(fix)
+
+
 SMALL = {
     "model_type": "llama",
     "hidden_size": 512,

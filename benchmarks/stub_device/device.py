@@ -23,6 +23,7 @@ from torch.utils import backend_registration
 
 from rljob_worker.engines import rms_norm
 from rljob_worker.engines.attention import varlen
+from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.log_probs import linear
 from rljob_worker.engines.parallel import expert
 
@@ -152,6 +153,7 @@ def stub_device(memory: int) -> Iterator[None]:
         for module, name, value in (
             (DeviceMesh, "__init__", _with_numbers(DeviceMesh.__init__)),
             (DeviceMesh, "from_group", staticmethod(_with_numbers(DeviceMesh.from_group))),
+            (Parts, "placed", _with_numbers(Parts.placed)),
             (torch, "bincount", _bincount),
             (expert, "_agree", _agree_evenly),
             (varlen, "is_for_device", lambda *_: True),

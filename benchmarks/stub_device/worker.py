@@ -132,6 +132,8 @@ class _Worker:
 
     def phases(self, num_rows: int) -> Iterator[tuple[str, PhaseBytes]]:
         """num_rows: that decode at once."""
+        gc.collect()
+        self._memory.restart()
         yield "load", self._most()
         self._engine.sleep()
         for name, work in (("generate", lambda: self._generate(num_rows)), ("train", self._train), ("sync", self._sync)):

@@ -198,12 +198,15 @@ def _without_memory(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _full_rows(plan: Plan, engine: EnginePlan) -> Batch:
-    """Of whole groups, which share their prompts, of MICRO_BATCHES at least, in so far as an optimizer step has them."""
+    """For MICRO_BATCHES, in so far as an optimizer step has them: of whole groups, which share their prompts, or where
+    these leave the second micro-batch all but empty each of another group, as `balance` may deal them out."""
     spec, mesh = plan.spec, engine.mesh
     pack = spec.training.tokens_per_micro_batch * mesh.cp
     prompt, response, size = spec.data.max_prompt_tokens, spec.rollout.max_response_tokens, spec.algorithm.group_size
     rows_of_pack = max(1, (pack - prompt) // response)
     count = min(MICRO_BATCHES * rows_of_pack, ceil(spec.mini_batch_rows / mesh.dp))
+    if count // size * prompt + count * response < 2 * pack:
+        size = 1
     groups = np.arange(count) // size
     prompts = [np.full(prompt, 2 + group) for group in groups]
     responses = Column.ragged([np.full(response, 2)] * count)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -28,7 +27,6 @@ from rljob_worker.engines.log_probs import linear
 from rljob_worker.engines.parallel import expert
 
 TYPE = "stub"
-
 
 
 class _Event:

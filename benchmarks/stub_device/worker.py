@@ -26,7 +26,7 @@ from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.settings import DTYPES
-from rljob_worker.engines.models import decoder_layers, empty_policy, give_memory
+from rljob_worker.engines.models import empty_policy, give_memory
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.engines.rollout.requests import Sampling
@@ -136,7 +136,11 @@ class _Worker:
         self._memory.restart()
         yield "load", self._most()
         self._engine.sleep()
-        for name, work in (("generate", lambda: self._generate(num_rows)), ("train", self._train), ("sync", self._sync)):
+        for name, work in (
+            ("generate", lambda: self._generate(num_rows)),
+            ("train", self._train),
+            ("sync", self._sync),
+        ):
             self._memory.restart()
             work()
             gc.collect()
@@ -225,9 +229,8 @@ def _written(config: Mapping[str, Any], folder: Path) -> str:
 
 
 def _part(config: Mapping[str, Any], tensor: int) -> dict[str, Any]:
-    """What one of some ranks that split matrices, words and heads generates with; key heads as far as there are some."""
+    """What one of some ranks that split matrices, words and heads generates with; key heads while there are some."""
     split = ("num_attention_heads", "intermediate_size", "moe_intermediate_size", "vocab_size")
     own = {name: config[name] // tensor for name in split if name in config}
     width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     return {**config, **own, "head_dim": width, "num_key_value_heads": max(1, config["num_key_value_heads"] // tensor)}
-

@@ -1,5 +1,5 @@
-"""The worker of a model of few layers, as it is planned and as it is counted. In a process of its own, which has the device to its
-end."""
+"""The worker of a model of few layers, as it is planned and as it is counted: in a process of its own, which has the
+device to its end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from published_models.jobs import PublishedJob
+
 from rljob_api.planning.planner import plan
 from stub_device.worker import PhaseBytes, counted, counted_by_layers
 

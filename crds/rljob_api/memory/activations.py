@@ -128,15 +128,12 @@ def logits_bytes(layout: ParallelLayout, responses: int, *, trained: bool) -> in
     chunk = layout.tokens_of_chunk
     if not trained:
         return min(chunk, responses) * words * ((0 if computed == wide else computed) + 2 * wide)
-    # a distribution and what it is made of; in four bytes one of the two may be a kept chunk more
-    ways = ((1, 3),) if layout.compares_logits else ((3, 2),) if computed < wide else ((3, 1), (2, 2))
-    most = 0
-    for num_kept, at_work in ways:
-        kept = _last_chunks(responses, chunk, num_kept)
-        again = min(chunk, responses) * (computed + at_work * wide)  # of a chunk that is not kept
-        of_kept = (sum(kept[: place + 1]) * computed + size * at_work * wide for place, size in enumerate(kept))
-        most = max(most, again, *of_kept)
-    return most * words + last_gradient(layout)
+    # in two bytes three are kept beside a distribution and what it is made of; else one, or more in place of three more
+    num_kept, at_work = (3, 2) if computed < wide and not layout.compares_logits else (1, 3)
+    kept = _last_chunks(responses, chunk, num_kept)
+    again = min(chunk, responses) * (computed + at_work * wide)  # of a chunk that is not kept
+    of_kept = (sum(kept[: place + 1]) * computed + size * at_work * wide for place, size in enumerate(kept))
+    return max(again, *of_kept) * words + last_gradient(layout)
 
 
 def _last_chunks(responses: int, chunk: int, count: int) -> list[int]:

@@ -84,7 +84,7 @@ def test_on_its_way_back_a_layer_has_gradients_in_its_mlp_and_may_be_computed_ag
 def test_logits_are_gone_when_a_layer_is_on_its_way_back():
     few, many = (update_memory(layout(), 10, responses, 2, recompute=True) for responses in (1, 100))
     # the gradient of the last layer, 40, waits for that of the embedding
-    assert few.logits == (3 * 10 + 40) * 4 and few.peak == 1200 + few.activations + 40 * 4
+    assert few.logits == (4 * 10 + 40) * 4 and few.peak == 1200 + few.activations + 40 * 4
     assert many.peak == 1200 + (2 * 4 + 20) * 10 * 4 + many.logits
 
 
@@ -130,11 +130,12 @@ def test_keys_and_values_of_two_others_visit_a_rank_of_a_ring():
 
 
 def test_logits_are_never_more_than_a_chunk():
-    # three times 3 tokens of 10 words, one of them kept, and the gradient of the last layer; a chunk more is kept
-    assert logits_bytes(layout(), 3, trained=True) == 3 * 3 * 10 * 4 + 40 * 4
+    # four times 3 tokens of 10 words, and the gradient of the last layer
+    assert logits_bytes(layout(), 3, trained=True) == 4 * 3 * 10 * 4 + 40 * 4
     assert logits_bytes(layout(logits_elements=100), 1000, trained=True) == 4 * 100 * 4 + 40 * 4
-    # compared with others it is one kept and three more, whether it is one chunk or many
-    assert logits_bytes(layout(compares_logits=True), 3, trained=True) == 4 * 3 * 10 * 4 + 40 * 4
+    # compared with others it is one kept and three more in four bytes
+    compared = layout(computed=2, logits_elements=100, compares_logits=True)
+    assert logits_bytes(compared, 32, trained=True) == (2 + 3 * 4) * 100 + 40 * 4
     assert logits_bytes(layout(), 0, trained=True) == 0  # a critic
     # in bf16 three kept chunks and two in four bytes; who is only asked has one and those two
     assert logits_bytes(layout(computed=2, logits_elements=100), 30, trained=True) == (3 * 2 + 2 * 4) * 100 + 40 * 4
@@ -147,8 +148,6 @@ def test_a_last_chunk_that_is_not_full_goes_back_first():
     assert logits_bytes(few, 32, trained=True) == (2 * 2 + 2 * 4) * 100 + 40 * 4
     # of 39 tokens the nine have most: beside them two kept tens, and 9 x 10 x (2 + 2 x 4) of their own
     assert logits_bytes(few, 39, trained=True) == 2 * 2 * 100 + 90 * (2 + 2 * 4) + 40 * 4
-    # in four bytes: two and a half of three chunks kept, and one more of the size of the half; or two full ones and two
-    assert logits_bytes(layout(logits_elements=100), 25, trained=True) == (100 + 2 * 100) * 4 + 40 * 4
 
 
 def test_scores_that_are_bounded_are_there_for_one_layer_and_never_more_than_some(monkeypatch):

@@ -103,7 +103,7 @@ def test_workers_that_split_matrices_predict_a_part_of_the_tokens_each():
     pair = ("workerGroups=[{name: train, accelerator: {profile: cpu, count: 2}}]", "algorithm.kl.coefficient=0")
     alone, split = (phases(TINY, *pair, f"training.parallelism.tensor={size}")["train"] for size in (1, 2))
     # of one copy of 32 rows, 1,536 tokens, a half; of two of 16 all of their responses of 32 tokens
-    assert split.logits - alone.logits == (768 - 16 * 32) * 100 * 3 * 4
+    assert split.logits - alone.logits == (768 - 16 * 32) * 100 * 4 * 4
 
 
 def test_workers_that_share_sequences_have_a_part_of_their_tokens():

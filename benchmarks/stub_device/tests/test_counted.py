@@ -37,9 +37,10 @@ EXPERTS = {
 JOB = PublishedJob("shallow", SHALLOW, 1, 512, 512, ("training.tokensPerMicroBatch=8192",))
 WITH_EXPERTS = PublishedJob("experts", EXPERTS, 1, 512, 512, JOB.fields)
 OFF = 0.1
+pytestmark = pytest.mark.slow  # tens of seconds where cores do other work
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pool():
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         yield pool

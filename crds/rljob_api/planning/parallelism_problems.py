@@ -8,6 +8,7 @@ from math import gcd
 from rljob_api.checks.subject import problem
 from rljob_api.memory.model_shape import FAMILIES, ModelShape
 from rljob_api.memory.sizes import LEAST_STATE_BLOCK
+from rljob_api.memory.weight_slices import WORD_BLOCK, padded_words
 from rljob_api.planning.plan import EnginePlan
 from rljob_api.vocabulary.problem import Problem
 
@@ -29,7 +30,8 @@ def parallelism_problems(engine: EnginePlan, shape: ModelShape, states: str = "F
     columns = f"{heads}, and the MLP's {shape.intermediate} columns,"
     if engine.kind == "Rollout":
         widths = " and ".join(f"{owner} {width} columns" for owner, width in _mlp_widths(shape).items())
-        shared = f"{heads}, and {widths},"
+        words = f"{padded_words(shape.vocabulary)} words (counted up to a multiple of {WORD_BLOCK})"
+        shared = f"{heads}, {widths}, and {words},"
         yield from _size_problems("rollout.parallelism.tensor", engine, tensor, tensor_sizes(shape), shared)
     elif tensor > 1 and shape.family.fused:
         can = ", ".join(name for name, family in sorted(FAMILIES.items()) if not family.fused)
@@ -98,8 +100,9 @@ def _size_problems(field: str, engine: EnginePlan, size: int, sizes: tuple[int, 
 
 def tensor_sizes(shape: ModelShape) -> tuple[int, ...]:
     """How many workers may share the layers of a model that generates: each gets whole attention heads, the key heads
-    that they ask, which are its own or one that it shares with others, and columns of the MLP, or of every expert."""
-    sizes = divisors(gcd(shape.heads, *_mlp_widths(shape).values()))
+    that they ask, which are its own or one that it shares with others, columns of the MLP, or of every expert, and
+    words."""
+    sizes = divisors(gcd(shape.heads, padded_words(shape.vocabulary), *_mlp_widths(shape).values()))
     return tuple(size for size in sizes if shape.key_heads % size == 0 or size % shape.key_heads == 0)
 
 

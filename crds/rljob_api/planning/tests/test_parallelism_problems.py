@@ -112,21 +112,26 @@ def test_the_plan_refuses_each_model_once_where_its_config_is_at_hand():
 
 
 @pytest.mark.parametrize(
-    ("heads", "key_heads", "intermediate", "sizes"),
+    ("heads", "key_heads", "intermediate", "words", "sizes"),
     [
-        (32, 8, 12288, (1, 2, 4, 8, 16, 32)),  # on 16 two workers have the same key head
-        (24, 8, 12288, (1, 2, 4, 8, 24)),  # 12 would cut key heads: 8 / 12
-        (4, 4, 90, (1, 2)),  # four cannot share 90 columns
+        (32, 8, 12288, 128, (1, 2, 4, 8, 16, 32)),  # on 16 two workers have the same key head
+        (24, 8, 12288, 190, (1, 2, 4, 8, 24)),  # 12 would cut key heads: 8 / 12
+        (24, 8, 12288, 128, (1, 2, 4, 8)),  # nor can 24 share 128 words; 190 are counted as 192
+        (4, 4, 90, 128, (1, 2)),  # four cannot share 90 columns
     ],
 )
-def test_workers_that_generate_share_heads_and_the_mlp(heads, key_heads, intermediate, sizes):
-    assert tensor_sizes(replace(SHAPE, heads=heads, key_heads=key_heads, intermediate=intermediate)) == sizes
+def test_workers_that_generate_share_heads_the_mlp_and_words(heads, key_heads, intermediate, words, sizes):
+    shape = replace(SHAPE, heads=heads, key_heads=key_heads, intermediate=intermediate, vocabulary=words)
+    assert tensor_sizes(shape) == sizes
 
 
 def test_a_model_that_cannot_generate_on_so_many_says_why():
     (result,) = parallelism_problems(engine("Rollout", Mesh(tp=3)), SHAPE)
     assert result.path == "spec.rollout.parallelism.tensor"
-    assert "12 attention heads and 4 key heads, and the MLP's 128 columns, of models/tiny" in result.message
+    shared = (
+        "12 attention heads and 4 key heads, the MLP's 128 columns, and 128 words (counted up to a multiple of 64),"
+    )
+    assert f"{shared} of models/tiny" in result.message
     assert result.fix == "Write one of 1, 2, 4."
     paths = {model.path for model in make_job().spec.models}
     with pytest.raises(InvalidJobError) as refused:
@@ -147,16 +152,17 @@ EXPERTS = parse_shape(
 
 @pytest.mark.parametrize(("dense", "sizes"), [((), (1, 2, 3, 6)), ((1,), (1, 2))])
 def test_workers_that_generate_share_every_expert(dense, sizes):
-    """12 heads, 6 key heads and 18 columns of an expert; where layers have an MLP all the same, its 128 columns."""
+    """12 heads, 6 key heads, 192 words and 18 columns of an expert; where layers have an MLP all the same, its 128
+    columns."""
     experts = replace(EXPERTS.experts, width=18, dense=dense)
-    assert tensor_sizes(replace(EXPERTS, key_heads=6, experts=experts)) == sizes
+    assert tensor_sizes(replace(EXPERTS, key_heads=6, experts=experts, vocabulary=192)) == sizes
 
 
 def test_experts_that_are_too_narrow_to_be_shared_say_so():
     (result,) = parallelism_problems(
         engine("Rollout", Mesh(tp=4)), replace(EXPERTS, experts=replace(EXPERTS.experts, width=18))
     )
-    assert "4 key heads, and an expert's 18 columns, of models/tiny" in result.message
+    assert "4 key heads, an expert's 18 columns, and 128 words" in result.message
     assert result.fix == "Write one of 1, 2."
 
 

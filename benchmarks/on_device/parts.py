@@ -16,6 +16,7 @@ from on_device.device_memory import finish, free, taken
 from on_device.shapes import END, DeviceModel, draw, update_flops
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.training import update_memory
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.settings import DTYPES
@@ -191,7 +192,7 @@ def sync(model: DeviceModel, place: DeviceSetup) -> tuple[float, int]:
     train = FSDPEngine(empty_policy(model.path, settings.master_dtype), settings, place.device)
     draw(train.model)
     rollout = TransformersRollout(model.policy(place.dtype, place.device), place.device, (), owns_weights=True)
-    way = InProcessEndpoint(train, rollout)
+    way = InProcessEndpoint(train, rollout, WeightSlices(), 0)
     way.sync(1)
     return median(lambda: way.sync(2), place), sum(parameter.nbytes for parameter in rollout.model.parameters())
 

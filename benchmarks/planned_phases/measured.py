@@ -27,6 +27,7 @@ from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Sampling
 from rljob_worker.engines.tests.ranks import run_fresh_ranks
 from rljob_worker.weights.buffers import BufferTransport
+from rljob_worker.weights.slices import slices_of
 from rljob_worker.weights.sync import WeightSync, build_weight_sync
 
 DEADLINE_SECONDS = 1800
@@ -126,4 +127,4 @@ def _sync(
     gang: Gang, group: str, rank: int, trained: Mapping[str, object], generating: Mapping[str, RolloutEngine]
 ) -> WeightSync:
     transports = {"DataBuffer": BufferTransport(gang.client(group, rank))}
-    return build_weight_sync(gang.plan, group, rank, transports, trained, generating)
+    return build_weight_sync(gang.plan, group, rank, transports, trained, generating, slices_of(gang.plan))

@@ -10,6 +10,7 @@ from private_memory import give_back_what_is_freed, watched
 from transformers import Qwen3Config
 
 from rljob_api.memory.sizes import BUCKET_BYTES
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.rollout.transformers import TransformersRollout
@@ -78,7 +79,8 @@ def _measure(_rank: int, path: str, case: SyncCase, rounds: int) -> SyncResult:
     train = FSDPEngine(random_policy(path, settings.master_dtype, 0), settings, CPU)
     model = train.model if case.lends else random_policy(path, settings.dtype, 1)
     rollout = TransformersRollout(model, CPU, (END,), owns_weights=not case.lends)
-    way, sizes = InProcessEndpoint(train, rollout), [parameter.nbytes for parameter in rollout.model.parameters()]
+    way = InProcessEndpoint(train, rollout, WeightSlices(), 0)
+    sizes = [parameter.nbytes for parameter in rollout.model.parameters()]
     seconds = median(lambda: way.sync(1), rounds)
     with watched() as peak:
         way.sync(2)

@@ -33,7 +33,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class TensorPart:
+class KeptPart:
     """What ranks `first` to `last` of a copy keep of one tensor: `spans` of an axis, one behind the other."""
 
     first: int
@@ -57,31 +57,31 @@ class WeightSlices:
     tensor: int = 1
     """Ranks that share every layer."""
     heads: int = 0
-    """Of queries; 0 where the family is not known, of which every rank keeps all."""
+    """Query heads; 0 where the family is not known, of which every rank keeps all."""
     key_heads: int = 0
 
     @staticmethod
     def of(shape: ModelShape | None, tensor: int) -> WeightSlices:
-        """Of a model that `tensor` ranks share."""
+        """Those of a model that `tensor` ranks share."""
         return WeightSlices(tensor) if shape is None else WeightSlices(tensor, shape.heads, shape.key_heads)
 
-    def parts(self, name: str, shape: Sequence[int]) -> tuple[TensorPart, ...]:
+    def parts(self, name: str, shape: Sequence[int]) -> tuple[KeptPart, ...]:
         """The parts of a tensor that differ, by rank.
 
         Raises ValueError naming a tensor of which ranks cannot keep equal parts.
         """
-        found = None if self.tensor == 1 or not self.heads or _TOWER in name else _LAYER.search(name)
-        if found is not None:
-            return self._of_layer(name, found["matrix"], found["what"], shape)
+        match = None if self.tensor == 1 or not self.heads or _TOWER in name else _LAYER.search(name)
+        if match is not None:
+            return self._of_layer(name, match["matrix"], match["what"], shape)
         if self.tensor > 1 and self.heads and _WORDS.search(name):
             return self._words(shape[0])
-        return (TensorPart(0, self.tensor - 1),)
+        return (KeptPart(0, self.tensor - 1),)
 
-    def part(self, name: str, shape: Sequence[int], rank: int) -> TensorPart:
+    def part(self, name: str, shape: Sequence[int], rank: int) -> KeptPart:
         """What one rank of a copy keeps of a tensor."""
         return next(part for part in self.parts(name, shape) if part.first <= rank <= part.last)
 
-    def _of_layer(self, name: str, matrix: str, what: str, shape: Sequence[int]) -> tuple[TensorPart, ...]:
+    def _of_layer(self, name: str, matrix: str, what: str, shape: Sequence[int]) -> tuple[KeptPart, ...]:
         if matrix in _ROWS:
             return self._equal(name, [shape[0]], [self.tensor])
         if matrix in _KEY_ROWS:
@@ -94,9 +94,9 @@ class WeightSlices:
             return self._equal(name, [self.heads * head, *[self.key_heads * head] * 2], [self.tensor, keys, keys])
         if matrix in _COLUMNS and what == "weight":
             return self._equal(name, [shape[1]], [self.tensor], axis=1)
-        return (TensorPart(0, self.tensor - 1),)
+        return (KeptPart(0, self.tensor - 1),)
 
-    def _equal(self, name: str, lengths: Sequence[int], counts: Sequence[int], axis: int = 0) -> tuple[TensorPart, ...]:
+    def _equal(self, name: str, lengths: Sequence[int], counts: Sequence[int], axis: int = 0) -> tuple[KeptPart, ...]:
         """Parts of a tensor of some blocks, each of a length and in a number of equal pieces."""
         for length, count in zip(lengths, counts, strict=True):
             if length % count or self.tensor % count:
@@ -113,7 +113,7 @@ class WeightSlices:
             result.append(self._part(number, num_parts, axis, tuple(spans)))
         return tuple(result)
 
-    def _words(self, num_words: int) -> tuple[TensorPart, ...]:
+    def _words(self, num_words: int) -> tuple[KeptPart, ...]:
         """The last ranks may have fewer, or none."""
         size, rest = divmod(padded_words(num_words), self.tensor)
         if rest:
@@ -121,9 +121,9 @@ class WeightSlices:
         edges = [min(size * rank, num_words) for rank in range(self.tensor + 1)]
         return tuple(self._part(rank, self.tensor, 0, (span,)) for rank, span in enumerate(pairwise(edges)))
 
-    def _part(self, number: int, num_parts: int, axis: int, spans: tuple[Span, ...]) -> TensorPart:
+    def _part(self, number: int, num_parts: int, axis: int, spans: tuple[Span, ...]) -> KeptPart:
         sharing = self.tensor // num_parts
-        return TensorPart(number * sharing, (number + 1) * sharing - 1, axis, spans)
+        return KeptPart(number * sharing, (number + 1) * sharing - 1, axis, spans)
 
 
 def padded_words(num_words: int) -> int:

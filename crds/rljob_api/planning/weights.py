@@ -48,6 +48,8 @@ class WeightFlow:
     targets: tuple[GroupPlan, ...]
     num_versions: int = 1
     """That may exist at once."""
+    tensor: int = 1
+    """Ranks of a copy that generates: each keeps a slice."""
 
     @property
     def source_ranks(self) -> tuple[int, ...]:
@@ -91,7 +93,8 @@ def weight_flows(plan: Plan) -> list[WeightFlow]:
         targets = dict.fromkeys(plan.engine(edge.target).group for edge in mine)
         source = plan.group(plan.engine(mine[0].source).group)
         groups = tuple(plan.group(target) for target in targets)
-        flows.append(WeightFlow(name, mine[0].model, mine[0].transport, source, groups, plan.num_versions))
+        tensor = plan.engine(mine[0].target).mesh.tp
+        flows.append(WeightFlow(name, mine[0].model, mine[0].transport, source, groups, plan.num_versions, tensor))
     return flows
 
 

@@ -45,6 +45,7 @@ from rljob_worker.stages import build_stage
 from rljob_worker.stages.stage import Resources, Stage, StageContext
 from rljob_worker.stages.token_samples import token_samples
 from rljob_worker.weights.buffers import BufferTransport
+from rljob_worker.weights.slices import slices_of
 from rljob_worker.weights.sync import Transport, WeightSync, build_weight_sync
 
 LEAVE_SECONDS = 10.0
@@ -236,7 +237,8 @@ def build_guest(environment: WorkerEnvironment, plan: Plan, client: BufferClient
     group, local_rank, route = plan.group(environment.group), environment.local_rank, GuestRoute.of(environment.plan)
     assert route is not None, "the job has guests"
     device, access = device_of_worker(plan, group, local_rank), environment.data_access
-    resources = build_resources(with_mirrors(plan, access.cache_dir), group, local_rank, device, access)
+    mirrored = with_mirrors(plan, access.cache_dir)
+    resources = build_resources(mirrored, group, local_rank, device, access)
     stages = [plan.stage(name) for name in group.schedule]
     with phase("stages"):
         schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
@@ -247,7 +249,9 @@ def build_guest(environment: WorkerEnvironment, plan: Plan, client: BufferClient
         resources=resources,
         schedule=schedule,
         handover=Handover(plan, group.name, local_rank, client, plan.spec.data_buffer.deadline_seconds),
-        weights=build_weight_sync(plan, group.name, local_rank, transports, {}, resources.rollout_engines),
+        weights=build_weight_sync(
+            plan, group.name, local_rank, transports, {}, resources.rollout_engines, slices_of(mirrored)
+        ),
         validation=next(iter(build_validations(plan, stages, local_rank, resources, access).values()), None),
         num_pieces=route.num_pieces,
         local_rank=local_rank,

@@ -38,6 +38,7 @@ from rljob_worker.stages import build_stage
 from rljob_worker.stages.received_rows import ReceivedLeases
 from rljob_worker.weights.buffers import BufferTransport
 from rljob_worker.weights.collective import CollectiveTransport
+from rljob_worker.weights.slices import slices_of
 from rljob_worker.weights.sync import Transport, build_weight_sync
 
 
@@ -115,7 +116,13 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
             plan, group.name, rank, client, longest_wait_seconds(plan), decoders(stages, resources.train_engines)
         ),
         weights=build_weight_sync(
-            plan, group.name, rank, transports, resources.train_engines, resources.rollout_engines
+            plan,
+            group.name,
+            rank,
+            transports,
+            resources.train_engines,
+            resources.rollout_engines,
+            slices_of(mirrored),
         ),
         validations=build_validations(plan, stages, rank, resources, access),
         checkpoints=Checkpoints(environment, trainable, schedule, data, weights),

@@ -1,10 +1,10 @@
-"""A broadcast group: one source of weights and all its receivers, on a process group of their own.
+"""A broadcast group: one source of weights and the receivers of one rank of every copy, on a process group of its own.
 
 Such a group reaches across worker groups, each with a torch.distributed world of its own. Its members meet at a
 store that the lead keeps, under a name that no other attempt and no other group has. The ranks that train and do not
 send are in none.
 
-Their cost at 1,024 hosts: each is one more communicator on every rank that receives. One group of all sources
+Their cost at 1,024 hosts: each is one more communicator on a rank that receives. One group of all sources
 with alternating roots would be one communicator only, but a broadcast brings everything to every member: each source
 would take in the whole model from the others. A group each costs the receivers a few communicators, so that sources
 are few (`MAX_SOURCES`), and leaves every byte where it is needed. NCCL connects neighbours of its rings and trees only;

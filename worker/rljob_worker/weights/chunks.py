@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
@@ -66,7 +66,7 @@ class Received(Protocol):
 def pack_tensors(slots: Slots, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
     """Copy tensors, on any device, straight into slots; each need only be good until the next one is asked for. How
     many bytes they have."""
-    writer, num_bytes = _Writer(slots), 0
+    writer, num_bytes = ChunkWriter(slots), 0
     for name, tensor in tensors:
         writer.write(name, tensor)
         num_bytes += tensor.nbytes
@@ -74,8 +74,8 @@ def pack_tensors(slots: Slots, tensors: Iterable[tuple[str, torch.Tensor]]) -> i
     return num_bytes
 
 
-class _Writer:
-    """The chunk that is being written."""
+class ChunkWriter:
+    """Copies tensors into slots, one behind the other."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -84,6 +84,7 @@ class _Writer:
         self._pieces: list[TensorPiece] = []
 
     def write(self, name: str, tensor: torch.Tensor) -> None:
+        """A tensor, of which nothing is needed any more once this returns."""
         flat = flat_bytes(tensor.detach())
         if self._room is not None and self._used + len(flat) > len(self._room):
             self.seal()
@@ -109,14 +110,19 @@ class _Writer:
 _TABLE = msgspec.msgpack.Decoder(list[TensorPiece])
 
 
-def unpack_tensors(chunks: Iterable[Received]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor once, as soon as it is whole; it is only good until the next one is asked for.
+def unpack_tensors(
+    chunks: Iterable[Received], keeps: Callable[[str], bool] = lambda name: True
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor once, as soon as it is whole; it is only good until the next one is asked for. Of those that `keeps`
+    does not name not a byte is read.
 
     Raises PeerLost naming a tensor that came twice, or that is not whole at the end.
     """
     assembly = _Assembly()
     for chunk in chunks:
         for piece in _pieces_of(chunk.table):
+            if not keeps(piece.name):
+                continue
             whole = assembly.add(piece, chunk.data)
             if whole is not None:
                 yield piece.name, whole

@@ -1,4 +1,7 @@
-"""Weights by broadcasts: every source to its group of receivers, bucket by bucket, the sources in turn.
+"""Weights by broadcasts: every source to its groups of receivers, bucket by bucket, the sources in turn.
+
+A source has a group for each rank of a copy: of all receivers that keep the slices of that rank, and nothing else goes
+there. What several ranks keep goes to the group of each.
 
     source 0   gather  send ──▶      gather  send ──▶           a bucket is gathered while the one before it is still
     source 1   gather     send ──▶   gather     send ──▶        on its way; all gather together (`weight_buckets`)
@@ -7,7 +10,8 @@
 A turn is one bucket in any number of chunks, and every broadcast of a chunk follows one that says how long it is. All
 receivers take the turns in the same order, so that communicators that share a device never wait for each other in a
 cycle. A source that has launched its turn goes on to gather the next, for which it needs no receiver; so receivers
-wait for sources only, and sources for their own receivers or for a gathering that all sources come to.
+wait for sources only, and sources for their own receivers or for a gathering that all sources come to. A turn
+is one in every group of a source.
 """
 
 from __future__ import annotations
@@ -25,8 +29,9 @@ import torch
 from rljob_api.planning.weights import MAX_SLOT_BYTES, WINDOW, WeightFlow
 from rljob_worker.errors import PeerLost
 from rljob_worker.weights.broadcast_group import SOURCE, BroadcastGroup
-from rljob_worker.weights.chunks import Received, pack_tensors
+from rljob_worker.weights.chunks import ALIGNMENT, ChunkWriter, Received
 from rljob_worker.weights.endpoints import Named, Receiver, Sender
+from rljob_worker.weights.slices import ranks_of
 
 CHUNK, TURN_ENDS, ALL_SENT = 0, 1, 2
 """What a head announces: a table and its chunk, that another source is next, that this source has sent everything."""
@@ -45,78 +50,109 @@ class CollectiveTransport:
     slot_bytes: int = MAX_SLOT_BYTES
 
     def sender(self, flow: WeightFlow, rank: int) -> Sender:
-        number = flow.source_ranks.index(rank)
-        return CollectiveSender(lambda meeting: self._join(meeting, flow, number, SOURCE), self._slots)
-
-    def receiver(self, flow: WeightFlow, group: str, rank: int) -> Receiver:
-        member = 1 + flow.receivers_before(group) + rank
-        numbers = range(len(flow.source_ranks))
-        return CollectiveReceiver(
-            lambda meeting: [self._join(meeting, flow, number, member) for number in numbers], self._slots, self.device
+        number, copy_ranks = flow.source_ranks.index(rank), range(flow.tensor)
+        return CollectiveSender(
+            lambda meeting: [self._join(meeting, flow, number, copy_rank, SOURCE) for copy_rank in copy_ranks],
+            lambda: [self._slots(flow) for _ in copy_ranks],
         )
 
-    def _join(self, meeting: str, flow: WeightFlow, number: int, member: int) -> BroadcastGroup:
+    def receiver(self, flow: WeightFlow, group: str, rank: int) -> Receiver:
+        copy, copy_rank = divmod(flow.receivers_before(group) + rank, flow.tensor)
+        numbers = range(len(flow.source_ranks))
+        return CollectiveReceiver(
+            lambda meeting: [self._join(meeting, flow, number, copy_rank, 1 + copy) for number in numbers],
+            lambda: self._slots(flow),
+            self.device,
+        )
+
+    def _join(self, meeting: str, flow: WeightFlow, number: int, copy_rank: int, member: int) -> BroadcastGroup:
         return BroadcastGroup.join(
             meeting,
-            f"{flow.name}/{number}/{self.attempt}",
+            f"{flow.name}/{number}/{copy_rank}/{self.attempt}",
             member,
-            1 + flow.num_receivers,
+            1 + flow.num_receivers // flow.tensor,
             backend=self.backend,
             seconds=self.deadline_seconds,
             name=f"source {flow.source.name}/{flow.source_ranks[number]} of {flow.name}",
         )
 
-    def _slots(self) -> Slots:
-        return [torch.empty(self.slot_bytes, dtype=torch.uint8, device=self.device) for _ in range(WINDOW)]
+    def _slots(self, flow: WeightFlow) -> Slots:
+        """Those of one group: all groups of a source have as much memory as a single one would."""
+        size = max(ALIGNMENT, self.slot_bytes // flow.tensor)
+        return [torch.empty(size, dtype=torch.uint8, device=self.device) for _ in range(WINDOW)]
 
 
 class CollectiveSender:
-    """A source's end of its broadcast group."""
+    """A source's ends of its broadcast groups, one for each rank of a copy."""
 
-    def __init__(self, join: Callable[[str], BroadcastGroup], slots: Callable[[], Slots]) -> None:
+    def __init__(self, join: Callable[[str], list[BroadcastGroup]], slots: Callable[[], list[Slots]]) -> None:
+        """Both in the order of these ranks."""
         self._join, self._make_slots = join, slots
-        self._broadcast_group: BroadcastGroup | None = None
-        self._slots: Slots | None = None
+        self._broadcast_groups: list[BroadcastGroup] = []
+        self._slots: list[Slots] | None = None
         """Slots of the version before, which has left them."""
 
     def open(self, meeting: str) -> None:
-        self._broadcast_group = self._join(meeting)
+        self._broadcast_groups = self._join(meeting)
 
     @contextmanager
     def sending(self, version: int, keep: Collection[int] = ()) -> Iterator[_Out]:
-        assert self._broadcast_group is not None, "weights are sent before the group was joined"
+        assert self._broadcast_groups, "weights are sent before the groups were joined"
         slots, self._slots = self._slots or self._make_slots(), None
-        out = _Out(self._broadcast_group, version, slots)
+        out = _Out([_GroupOut(*item, version) for item in zip(self._broadcast_groups, slots, strict=True)])
         yield out
         out.end()
         self._slots = slots
 
     def close(self) -> None:
-        if self._broadcast_group is not None:
-            self._broadcast_group.leave()
-        self._broadcast_group = self._slots = None
+        for broadcast_group in self._broadcast_groups:
+            broadcast_group.leave()
+        self._broadcast_groups, self._slots = [], None
 
 
+@dataclass(frozen=True)
 class _Out:
-    """One version on its way out: chunks in slots, which are filled again when they have arrived."""
+    """One version on its way out."""
 
-    def __init__(self, broadcast_group: BroadcastGroup, version: int, slots: Slots) -> None:
+    outs: Sequence[_GroupOut]
+
+    @property
+    def room_seconds(self) -> float:
+        return sum(out.room_seconds for out in self.outs)
+
+    def send(self, bucket: Iterable[Named]) -> int:
+        writers, num_bytes, is_turn = [ChunkWriter(out) for out in self.outs], 0, False
+        for name, tensor in bucket:
+            for rank in ranks_of(name, len(writers)):
+                writers[rank].write(name, tensor)
+                num_bytes += tensor.nbytes
+            is_turn = True
+        for writer, out in zip(writers, self.outs, strict=True):
+            writer.seal()
+            if is_turn:
+                out.say(TURN_ENDS)
+        return num_bytes
+
+    def end(self) -> None:
+        """Everything has been sent, and has arrived when this returns."""
+        for out in self.outs:
+            out.say(ALL_SENT)
+        for out in self.outs:
+            out.await_all()
+
+
+class _GroupOut:
+    """One version on its way to one group: chunks in slots, which are filled again when they have arrived."""
+
+    def __init__(self, broadcast_group: BroadcastGroup, slots: Slots, version: int) -> None:
         self.slot_bytes = len(slots[0])
         self._broadcast_group, self._version, self._slots = broadcast_group, version, slots
         self._under_way: list[list[tuple[Any, torch.Tensor]]] = [[] for _ in slots]
         self._num_chunks = 0
         self.room_seconds = 0.0
 
-    def send(self, bucket: Iterable[Named]) -> int:
-        before = self._num_chunks
-        num_bytes = pack_tensors(self, bucket)
-        if self._num_chunks > before:
-            self._say(TURN_ENDS)
-        return num_bytes
-
-    def end(self) -> None:
-        """Everything has been sent, and has arrived when this returns."""
-        self._say(ALL_SENT)
+    def await_all(self) -> None:
+        """Everything that was launched has arrived."""
         for place in range(len(self._slots)):
             self._await(place)
 
@@ -127,7 +163,7 @@ class _Out:
 
     def seal(self, table: bytes, num_bytes: int | None = None) -> None:
         data = self._slots[self._place][:num_bytes]
-        self._say(CHUNK, len(table), len(data))
+        self.say(CHUNK, len(table), len(data))
         self._launch(torch.frombuffer(bytearray(table), dtype=torch.uint8).to(data.device))
         if len(data):
             self._launch(data)
@@ -136,7 +172,8 @@ class _Out:
     def _place(self) -> int:
         return self._num_chunks % len(self._slots)
 
-    def _say(self, what: int, table_bytes: int = 0, data_bytes: int = 0) -> None:
+    def say(self, what: int, table_bytes: int = 0, data_bytes: int = 0) -> None:
+        """What comes next, or that nothing does."""
         head = torch.tensor([what, self._version, table_bytes, data_bytes])
         self._launch(head.to(self._slots[0].device))
 

@@ -5,8 +5,9 @@ flat tensor whose bits are not those of version 7, and what is there now. A tens
 ones, so that one that is lost is missed. A tensor goes whole where places and values would be more bytes: from half of
 float32 on, from a third of bfloat16. So a version is never more than the weights.
 
-Source and target each keep what they have in host memory, in the precision of the job: a source its share, a target the
-whole model, since an engine may hold the weights merged or split, and takes whole tensors.
+Source and target each keep what they have in host memory, in the precision of the job: a source its share, a target its
+slice, since an engine may hold the weights merged or split. A tensor is here what goes under one name: a part of one of
+the checkpoint, where ranks of a copy share it (`slices`).
 """
 
 from __future__ import annotations

@@ -8,10 +8,13 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
+from rljob_worker.engines.rollout.slices import own_slices
 from rljob_worker.metrics.scalars import Scalars, mean, total
 from rljob_worker.weights.chunks import Received, unpack_tensors
+from rljob_worker.weights.slices import sent_parts, tensor_name, whole_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +42,16 @@ class Loader(Protocol):
     """What a target fills: a RolloutEngine, as far as weights go."""
 
     def load_weights(self, weights: Iterable[Named], version: int) -> None: ...
+
+
+class SliceLoader:
+    """Gives an engine what its rank keeps under the names of the tensors."""
+
+    def __init__(self, engine: Loader) -> None:
+        self._engine = engine
+
+    def load_weights(self, weights: Iterable[Named], version: int) -> None:
+        self._engine.load_weights(((tensor_name(name), tensor) for name, tensor in weights), version)
 
 
 class Out(Protocol):
@@ -84,6 +97,9 @@ class InProcessEndpoint:
 
     train: TrainEngine
     rollout: RolloutEngine
+    slices: WeightSlices
+    rank: int
+    """Its number in the copy that generates."""
     _versions: list[int] = field(default_factory=list)
     """Those that were copied: what nobody trains is in the first."""
 
@@ -92,7 +108,7 @@ class InProcessEndpoint:
 
     def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
         weights = self.train.weights(trained_only=True) if self._versions else self.train.weights()
-        self.rollout.load_weights(weights, version)
+        self.rollout.load_weights(own_slices(weights, self.slices, self.rank), version)
         self._versions.append(version)
         return {}
 
@@ -111,6 +127,8 @@ class SourceEndpoint:
     model: str
     number: int
     """Place of this rank among those that send."""
+    slices: WeightSlices
+    """Parts in which it sends every tensor."""
     _versions: list[int] = field(default_factory=list)
     """Those that were sent: what nobody trains goes with the first."""
 
@@ -119,14 +137,15 @@ class SourceEndpoint:
 
     def sync(self, version: int, keep: Collection[int] = ()) -> Scalars:
         with self.sender.sending(version, keep) as out:
-            num_bytes = sum(out.send(bucket) for bucket in _buckets(self.train, self.sources, self._versions))
+            buckets = _buckets(self.train, self.sources, self._versions)
+            num_bytes = sum(out.send(sent_parts(bucket, self.slices)) for bucket in buckets)
         self._versions.append(version)
         return {"weights/sent_bytes": total(num_bytes), "time/weights_room_wait_seconds": mean(out.room_seconds)}
 
     def send_again(self, version: int, keep: Collection[int], tensors: Iterable[Named]) -> None:
         """This source's part of a version of an earlier attempt."""
         with self.sender.sending(version, keep) as out:
-            out.send(tensors)
+            out.send(sent_parts(whole_tensors(tensors, self.slices), self.slices))
 
     def close(self) -> None:
         self.sender.close()
@@ -158,6 +177,19 @@ def _buckets(train: TrainEngine, sources: Sequence[int], versions: Sequence[int]
     return train.weight_buckets(sources, trained_only=True) if versions else train.weight_buckets(sources)
 
 
+class _Counted:
+    """Tensors, and how many bytes they had."""
+
+    def __init__(self, tensors: Iterable[Named]) -> None:
+        self._tensors = tensors
+        self.num_bytes = 0
+
+    def __iter__(self) -> Iterator[Named]:
+        for name, tensor in self._tensors:
+            self.num_bytes += tensor.nbytes
+            yield name, tensor
+
+
 class TimedChunks:
     """Chunks, and how long their reader has waited for them."""
 
@@ -181,7 +213,10 @@ class TargetEndpoint:
     """Samples with what comes."""
 
     rollout: Loader
+    """Takes what is kept, under the names that it goes by."""
     receiver: Receiver
+    keeps: Callable[[str], bool]
+    """Which names are of this rank's slices."""
 
     def open(self, meeting: str) -> None:
         self.receiver.open(meeting)
@@ -191,9 +226,11 @@ class TargetEndpoint:
         # closed here: an error keeps the frames that it went through, and with them a generator that is not at its end
         with closing(self.receiver.receive(version)) as chunks:
             awaited = TimedChunks(chunks)
-            self.rollout.load_weights(unpack_tensors(awaited), version)
+            kept = _Counted(unpack_tensors(awaited, self.keeps))
+            self.rollout.load_weights(kept, version)
         load_seconds = time.perf_counter() - started - awaited.seconds
         return {
+            "weights/received_bytes": total(kept.num_bytes),
             "time/weights_wait_seconds": mean(awaited.seconds),
             "time/weights_load_seconds": mean(load_seconds),
         }

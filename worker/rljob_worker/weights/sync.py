@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Protocol
 
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.planning.plan import Plan, WeightTransport
 from rljob_api.planning.weights import WeightFlow, weight_flows
 from rljob_api.v1alpha1 import WeightDeltaSpec
@@ -21,10 +22,12 @@ from rljob_worker.weights.endpoints import (
     InProcessEndpoint,
     Receiver,
     Sender,
+    SliceLoader,
     SourceEndpoint,
     TargetEndpoint,
     WeightsEndpoint,
 )
+from rljob_worker.weights.slices import kept_by
 
 
 class Transport(Protocol):
@@ -112,38 +115,48 @@ def build_weight_sync(
     transports: Mapping[WeightTransport, Transport],
     train_engines: Mapping[str, TrainEngine],
     rollout_engines: Mapping[str, RolloutEngine],
+    slices: Mapping[str, WeightSlices],
 ) -> WeightSync:
-    """The endpoints of one rank, in the order of the plan's edges."""
-    endpoints = list[WeightsEndpoint](_in_process(plan, group, train_engines, rollout_engines))
+    """The endpoints of one rank, in the order of the plan's edges. slices: of every model that is sent or copied."""
+    endpoints = list[WeightsEndpoint](_in_process(plan, group, rank, train_engines, rollout_engines, slices))
     delta = plan.spec.weight_sync.delta
     for flow in weight_flows(plan):
         transport = transports[flow.transport]
         if flow.source.name == group:
-            endpoints.append(_training_endpoint(train_engines[flow.model], flow, rank, transport, delta))
+            train, parts = train_engines[flow.model], slices[flow.model]
+            endpoints.append(_training_endpoint(train, flow, rank, transport, delta, parts))
         elif any(target.name == group for target in flow.targets):
-            engine = rollout_engines[flow.model]
-            endpoints.append(
-                TargetEndpoint(DeltaLoader(engine) if delta else engine, transport.receiver(flow, group, rank))
-            )
+            engine = SliceLoader(rollout_engines[flow.model])
+            receiver, keeps = transport.receiver(flow, group, rank), kept_by(rank % flow.tensor)
+            endpoints.append(TargetEndpoint(DeltaLoader(engine) if delta else engine, receiver, keeps))
     return WeightSync(endpoints)
 
 
 def _training_endpoint(
-    train: TrainEngine, flow: WeightFlow, rank: int, transport: Transport, delta: WeightDeltaSpec | None
+    train: TrainEngine,
+    flow: WeightFlow,
+    rank: int,
+    transport: Transport,
+    delta: WeightDeltaSpec | None,
+    slices: WeightSlices,
 ) -> WeightsEndpoint:
     if rank not in flow.source_ranks:
         return GatherEndpoint(train, flow.source_ranks)
     sender = transport.sender(flow, rank)
     sender = DeltaSender(sender, delta.full_every) if delta else sender
-    return SourceEndpoint(train, flow.source_ranks, sender, flow.model, flow.source_ranks.index(rank))
+    return SourceEndpoint(train, flow.source_ranks, sender, flow.model, flow.source_ranks.index(rank), slices)
 
 
 def _in_process(
     plan: Plan,
     group: str,
+    rank: int,
     train_engines: Mapping[str, TrainEngine],
     rollout_engines: Mapping[str, RolloutEngine],
+    slices: Mapping[str, WeightSlices],
 ) -> Iterator[InProcessEndpoint]:
     for edge in plan.weights:
         if edge.transport == "InProcess" and plan.engine(edge.source).group == group:
-            yield InProcessEndpoint(train_engines[edge.model], rollout_engines[edge.model])
+            parts = slices[edge.model]
+            engines = train_engines[edge.model], rollout_engines[edge.model]
+            yield InProcessEndpoint(*engines, parts, rank % parts.tensor)

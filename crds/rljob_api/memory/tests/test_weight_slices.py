@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
-from rljob_api.memory.weight_slices import TensorPart, WeightSlices, padded_words, slice_parameters
+from rljob_api.memory.weight_slices import KeptPart, WeightSlices, padded_words, slice_parameters
 
 FOUR = WeightSlices(tensor=4, heads=8, key_heads=2)
 LAYER = "model.layers.3"
@@ -35,7 +35,7 @@ def test_ranks_beyond_the_key_heads_keep_the_same_one():
     name = f"{LAYER}.self_attn.k_proj.weight"
     assert spans(FOUR, name, (6, 5)) == [(0, 1, 0, ((0, 3),)), (2, 3, 0, ((3, 6),))]
     assert FOUR.part(name, (6, 5), 1) is not FOUR.part(name, (6, 5), 2)
-    assert FOUR.part(name, (6, 5), 2) == TensorPart(2, 3, 0, ((3, 6),))
+    assert FOUR.part(name, (6, 5), 2) == KeptPart(2, 3, 0, ((3, 6),))
 
 
 def test_of_a_matrix_of_queries_keys_and_values_ranks_keep_rows_of_each():

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.planning.weights import WeightFlow
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.tests.gang import group
@@ -15,11 +16,13 @@ from rljob_worker.tests.forking import forking
 from rljob_worker.weights.broadcast_group import SOURCE, BroadcastGroup
 from rljob_worker.weights.chunks import unpack_tensors
 from rljob_worker.weights.collective import CollectiveReceiver, CollectiveSender
+from rljob_worker.weights.slices import sent_parts
 from rljob_worker.weights.tests.ways import way
 
 CPU = torch.device("cpu")
 HANGS_UP = "(closed|reset) by peer"
 """What gloo says of it; who was waited for until the deadline has timed out."""
+SHARED = WeightSlices(tensor=2, heads=2, key_heads=2)
 WEIGHTS = {"a": torch.arange(5000.0), "b": torch.ones(3, dtype=torch.bfloat16)}
 
 
@@ -67,7 +70,7 @@ class Alone:
 
 def test_the_slots_of_a_version_are_those_of_the_next_unless_it_failed():
     made = []
-    sender = CollectiveSender(lambda meeting: Alone(), lambda: made.append(slots()) or made[-1])
+    sender = CollectiveSender(lambda meeting: [Alone()], lambda: made.append([slots()]) or made[-1])
     sender.open("")
     for version in (1, 2):
         with sender.sending(version) as out:
@@ -91,7 +94,7 @@ def receiver(store):
 
 
 def open_sender(store):
-    sender = CollectiveSender(lambda meeting: joined(store.port, SOURCE, 2), slots)
+    sender = CollectiveSender(lambda meeting: [joined(store.port, SOURCE, 2)], lambda: [slots()])
     sender.open("")
     return sender
 
@@ -164,3 +167,25 @@ def test_sources_and_receivers_have_their_places():
     flow = WeightFlow("weights/actor", "actor", "Collective", train, (first, second))
     assert flow.source_ranks == (0, 2, 4, 6)
     assert (flow.num_receivers, flow.receivers_before("r0"), flow.receivers_before("r1")) == (7, 0, 4)
+
+
+class Recorded(Alone):
+    """Counts the bytes that go to it."""
+
+    num_bytes = 0
+
+    def broadcast(self, tensor):
+        self.num_bytes += tensor.nbytes
+
+
+def test_to_each_rank_of_a_copy_goes_what_it_keeps():
+    """Of 16 rows a half each, and all of what both keep: less than a tenth beside that for heads and tables."""
+    groups = [Recorded(), Recorded()]
+    sender = CollectiveSender(lambda meeting: groups, lambda: [slots() for _ in groups])
+    sender.open("")
+    rows = torch.zeros(16, 1000)
+    with sender.sending(1) as out:
+        parts = sent_parts([("model.layers.0.mlp.up_proj.weight", rows), ("norm", torch.zeros(100))], SHARED)
+        assert out.send(parts) == rows.nbytes + 2 * 400
+    assert [item.num_bytes >= rows.nbytes // 2 + 400 for item in groups] == [True, True]
+    assert max(item.num_bytes for item in groups) < 1.1 * (rows.nbytes // 2 + 400)

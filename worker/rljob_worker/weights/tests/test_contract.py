@@ -12,40 +12,54 @@ from rljob_worker.weights.endpoints import TimedChunks
 from rljob_worker.weights.tests.ways import way
 
 SHAPES = [
-    ("InProcess", 1, 1, None),
-    ("DataBuffer", 1, 1, None),
-    ("DataBuffer", 3, 2, None),
-    ("DataBuffer", 3, 2, 3),
-    ("Collective", 1, 1, None),
-    ("Collective", 5, 2, None),  # four of them send
-    ("Collective", 5, 2, 3),
+    ("InProcess", 1, 1, None, 1),
+    ("DataBuffer", 1, 1, None, 1),
+    ("DataBuffer", 3, 2, None, 1),
+    ("DataBuffer", 3, 2, 3, 1),
+    ("DataBuffer", 2, 4, None, 4),
+    ("DataBuffer", 3, 4, 3, 2),
+    ("Collective", 1, 1, None, 1),
+    ("Collective", 5, 2, None, 1),  # four of them send
+    ("Collective", 5, 2, 3, 1),
+    ("Collective", 5, 4, None, 4),
+    ("Collective", 3, 4, 3, 2),
 ]
-"""Transport, ranks that train, ranks that sample, and of what is sent as changes how often all is sent."""
+"""Transport, ranks that train, ranks that sample, of what is sent as changes how often all is sent, and ranks of a copy
+that samples."""
 DTYPES = [torch.float32, torch.bfloat16, torch.float64]
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=lambda shape: "-".join(map(str, shape)))
 def edge(request, tmp_path_factory):
-    transport, trainers, samplers, full_every = request.param
-    with way(transport, tmp_path_factory.mktemp("buffers"), trainers, samplers, full_every=full_every) as made:
+    transport, trainers, samplers, full_every, tensor = request.param
+    buffers = tmp_path_factory.mktemp("buffers")
+    with way(transport, buffers, trainers, samplers, full_every=full_every, tensor=tensor) as made:
         yield made
 
 
+KINDS = ["layer.{}.weight", "model.layers.{}.embed_tokens.weight", "model.layers.{}.self_attn.o_proj.weight"]
+"""Of which every rank of a copy keeps all, rows, and columns."""
+
+
+def name_of(number):
+    return KINDS[number % len(KINDS)].format(number)
+
+
 def buckets_of(sizes, seed=0):
-    """Tensors with rows of 7 numbers each, by bucket; types in turn, the last one tied to nothing."""
+    """Tensors with rows of 8 numbers each, by bucket; names and types in turn, the last one tied to nothing."""
     generator = torch.Generator().manual_seed(seed)
     number, buckets = 0, []
     for bucket in sizes:
         buckets.append([])
         for rows in bucket:
-            tensor = torch.randn((rows, 7), generator=generator).to(DTYPES[number % len(DTYPES)])
-            buckets[-1].append((f"layer.{number}.weight", tensor))
+            tensor = torch.randn((rows, 8), generator=generator).to(DTYPES[number % len(DTYPES)])
+            buckets[-1].append((name_of(number), tensor))
             number += 1
     return buckets
 
 
 SIZES = st.lists(st.lists(st.sampled_from([0, 1, 30, 700]), min_size=1, max_size=4), min_size=1, max_size=11)
-"""Buckets of tensors of up to 39,200 bytes: in chunks of 4,096, a tensor in ten."""
+"""Buckets of tensors of up to 44,800 bytes: in chunks of 4,096, a tensor in ten."""
 
 
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -75,12 +89,12 @@ def test_a_few_changed_bits_arrive_as_they_are(edge):
         for error in edge.sync():
             assert error is None
         for sampler in edge.samplers:
-            for name, tensor in edge.policy.tensors.items():
+            for name, tensor in sampler.kept(edge.policy.tensors).items():
                 assert same_bits(sampler.tensors[name], tensor), name
 
 
 def test_both_ends_say_how_long_they_waited(edge, request):
-    transport, trainers, samplers, _ = request.node.callspec.params["edge"]
+    transport, trainers, samplers, *_ = request.node.callspec.params["edge"]
     edge.hold(buckets_of([[30, 700], [5, 0], [1]]))
     edge.assert_synced()
     waits = {name: scalar for name, scalar in merge_all(edge.done).items() if name.startswith("time/weights_")}
@@ -113,7 +127,7 @@ def test_a_reader_of_chunks_waits_until_each_is_there():
 
 
 def test_what_leaves_the_sources_is_counted(edge, request):
-    transport, _, _, full_every = request.node.callspec.params["edge"]
+    transport, _, _, full_every, tensor = request.node.callspec.params["edge"]
     edge.hold(buckets_of([[30, 700], [5, 0], [1]]))
     edge.assert_synced()
     sent = []
@@ -123,8 +137,23 @@ def test_what_leaves_the_sources_is_counted(edge, request):
     if transport == "InProcess":
         assert sent == [None] * 3
         return
-    whole = sum(tensor.nbytes for tensor in edge.policy.tensors.values())
+    copies = 1 if transport == "DataBuffer" else tensor  # to each rank what all ranks of a copy keep
+    whole = sum(item.nbytes * (copies if name.startswith("layer") else 1) for name, item in edge.policy.tensors.items())
     assert sorted(item.value for item in sent) == ([whole] * 3 if full_every is None else [0, 0, whole])
+
+
+def test_every_rank_receives_the_bytes_of_its_slices_and_no_others(edge, request):
+    transport, *_, tensor = request.node.callspec.params["edge"]
+    edge.hold(buckets_of([[30, 700], [5, 0], [1]]))
+    edge.assert_synced()
+    received = merge_all(edge.done).get("weights/received_bytes")
+    if transport == "InProcess":
+        assert received is None
+    elif edge.version % 3 == 1 or request.node.callspec.params["edge"][3] is None:  # not as changes
+        kept = [sum(item.nbytes for item in sampler.tensors.values()) for sampler in edge.samplers]
+        assert received.value == sum(kept)
+        # of 24,992 bytes those of 30 x 8 Float32 and 0 x 8 are whole on every rank
+        assert tensor == 1 or max(kept) < 24_992
 
 
 def same_bits(one, other):
@@ -144,13 +173,13 @@ def missing(edge):
 
 
 def extra(edge):
-    edge.policy.buckets[1].append(("lm_head.bias", torch.ones(3)))
-    return r"lm_head.bias of shape \(3,\), but the rollout model has none of that name"
+    edge.policy.buckets[1].append(("extra.bias", torch.ones(3)))
+    return r"extra.bias of shape \(3,\), but the rollout model has none of that name"
 
 
 def another_shape(edge):
-    edge.policy.buckets[0][1] = ("layer.1.weight", torch.ones(2, 2, dtype=torch.bfloat16))
-    return r"layer.1.weight of shape \(2, 2\), but the rollout model has one of shape \(40, 7\)"
+    edge.policy.buckets[1][1] = ("layer.3.weight", torch.ones(2, 2))
+    return r"layer.3.weight of shape \(2, 2\), but the rollout model has one of shape \(30, 8\)"
 
 
 def twice(edge):

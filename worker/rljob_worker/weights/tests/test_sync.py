@@ -1,9 +1,18 @@
 """Which ranks send, help, receive or copy which weights."""
 
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.weights.delta import DeltaLoader, DeltaSender
-from rljob_worker.weights.endpoints import GatherEndpoint, InProcessEndpoint, SourceEndpoint, TargetEndpoint
+from rljob_worker.weights.endpoints import (
+    GatherEndpoint,
+    InProcessEndpoint,
+    SliceLoader,
+    SourceEndpoint,
+    TargetEndpoint,
+)
 from rljob_worker.weights.sync import build_weight_sync
+
+SLICES = WeightSlices()
 
 
 class Transport:
@@ -24,13 +33,14 @@ def two_groups(workers=3, transport="Auto", delta=None):
 
 def sides_of(plan, group, rank, transport="DataBuffer"):
     engines = {"actor": "trainer"}, {"actor": "sampler"}
-    return build_weight_sync(plan, group, rank, {transport: Transport()}, *engines).endpoints
+    return build_weight_sync(plan, group, rank, {transport: Transport()}, *engines, {"actor": SLICES}).endpoints
 
 
 def test_every_rank_that_trains_sends_and_every_rank_that_samples_receives():
     (source,), (target,) = sides_of(two_groups(), "train", 2), sides_of(two_groups(), "rollout", 0)
-    assert source == SourceEndpoint("trainer", (0, 1, 2), ("sender", "weights/actor", 2), "actor", 2)
-    assert target == TargetEndpoint("sampler", ("receiver", "weights/actor", "rollout", 0))
+    assert source == SourceEndpoint("trainer", (0, 1, 2), ("sender", "weights/actor", 2), "actor", 2, SLICES)
+    assert isinstance(target, TargetEndpoint) and isinstance(target.rollout, SliceLoader)
+    assert target.receiver == ("receiver", "weights/actor", "rollout", 0)
 
 
 def test_what_changed_is_sent_where_the_job_says_so():
@@ -57,7 +67,7 @@ def test_edges_of_one_name_are_one_side():
 
 def test_weights_that_stay_in_the_worker_are_copied_from_engine_to_engine():
     plan = plan_of()
-    assert sides_of(plan, plan.lead_group, 0) == [InProcessEndpoint("trainer", "sampler")]
+    assert sides_of(plan, plan.lead_group, 0) == [InProcessEndpoint("trainer", "sampler", SLICES, 0)]
 
 
 def test_a_group_without_an_end_of_the_edge_has_no_side():

@@ -11,12 +11,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan, WeightTransport
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.databuffer.tests.gang import Gang, group, in_process, plan_of, stage
 from rljob_worker.engines.arriving_policy import copy_policy
+from rljob_worker.engines.rollout.slices import own_slices
 from rljob_worker.metrics.scalars import Scalars
 from rljob_worker.weights.buffers import BufferTransport
 from rljob_worker.weights.collective import CollectiveTransport
@@ -24,6 +26,7 @@ from rljob_worker.weights.sync import WeightSync, build_weight_sync
 
 Named = tuple[str, torch.Tensor]
 TRAIN, ROLLOUT = "train", "rollout"
+HEADS, KEY_HEADS = 8, 2
 
 
 class Policy:
@@ -71,9 +74,18 @@ def _into(room: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 class Sampler:
     """A RolloutEngine, as far as weights go."""
 
-    def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
-        self.tensors = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+    def __init__(self, slices: WeightSlices, rank: int) -> None:
+        self.slices, self.rank = slices, rank
+        self.tensors: dict[str, torch.Tensor] = {}
         self.version = 0
+
+    def hold(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Have room for what this rank keeps of a policy."""
+        self.tensors = {name: torch.zeros_like(tensor) for name, tensor in self.kept(tensors).items()}
+
+    def kept(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What this rank keeps of a policy."""
+        return dict(own_slices(tensors.items(), self.slices, self.rank))
 
     def load_weights(self, weights: Iterator[Named], version: int) -> None:
         def as_they_should_be() -> Iterator[Named]:
@@ -94,7 +106,9 @@ class Way:
         train, rollout = plan.engine(edge.source).group, plan.engine(edge.target).group
         self.policy = Policy(plan.group(train).num_workers)
         self.trainers = [Trainer(self.policy, rank) for rank in range(plan.group(train).num_workers)]
-        self.samplers = [Sampler({}) for _ in range(plan.group(rollout).num_workers)]
+        tensor = plan.engine(edge.target).mesh.tp
+        slices = WeightSlices(tensor, HEADS, KEY_HEADS)
+        self.samplers = [Sampler(slices, rank % tensor) for rank in range(plan.group(rollout).num_workers)]
         self.syncs: list[WeightSync] = []
         self.version = 0
         self.done: list[Scalars] = []
@@ -105,13 +119,15 @@ class Way:
                     {"actor": self.trainers[rank]} if name == train else {},
                     {"actor": self.samplers[rank]} if name == rollout else {},
                 )
-                self.syncs.append(build_weight_sync(plan, name, rank, transports[name, rank], *engines))
+                self.syncs.append(
+                    build_weight_sync(plan, name, rank, transports[name, rank], *engines, {"actor": slices})
+                )
 
     def hold(self, buckets: list[list[Named]]) -> None:
         """The policy that is trained, and a sampler's of the same kind."""
         self.policy.buckets = buckets
         for sampler in self.samplers:
-            sampler.tensors = Sampler(self.policy.tensors).tensors
+            sampler.hold(self.policy.tensors)
 
     def each(self, work: object) -> list[BaseException | None]:
         """What `work` raised on each rank, those that train first."""
@@ -130,7 +146,7 @@ class Way:
                 raise error
         for sampler in self.samplers:
             assert sampler.version == self.version
-            assert_same(sampler.tensors, self.policy.tensors)
+            assert_same(sampler.tensors, sampler.kept(self.policy.tensors))
 
 
 def assert_same(result: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
@@ -139,17 +155,20 @@ def assert_same(result: dict[str, torch.Tensor], expected: dict[str, torch.Tenso
         assert result[name].dtype == tensor.dtype and torch.equal(result[name], tensor), name
 
 
-def plan_for(transport: WeightTransport, trainers: int, samplers: int) -> Plan:
-    """Trainers in one pod, samplers in a pod each."""
+def plan_for(transport: WeightTransport, trainers: int, samplers: int, tensor: int = 1) -> Plan:
+    """Trainers in one pod, copies that sample in a pod each, of `tensor` ranks."""
     train = group(TRAIN, 1, trainers, ["b"])
     if transport == "InProcess":
         stages = [stage("b", TRAIN, Mesh(dp=trainers))]
         return plan_of([train], stages, {}, batch_size=24, weights=(TRAIN, TRAIN), transport=transport)
-    rollout = group(ROLLOUT, samplers, 1, ["a"])
-    stages = [stage("a", ROLLOUT, Mesh(dp=samplers)), stage("b", TRAIN, Mesh(dp=trainers))]
+    rollout, copies = group(ROLLOUT, samplers // tensor, tensor, ["a"]), Mesh(dp=samplers // tensor, tp=tensor)
+    stages = [stage("a", ROLLOUT, copies), stage("b", TRAIN, Mesh(dp=trainers))]
     options = {"batch_size": 24, "memory": "16Mi", "weights": (TRAIN, ROLLOUT), "transport": transport}
     options["deadline_seconds"] = 60.0
-    return plan_of([rollout, train], stages, {"a->b": ["ids"]}, **options)
+    plan = plan_of([rollout, train], stages, {"a->b": ["ids"]}, **options)
+    meshes = {"Train": Mesh(dp=trainers), "Rollout": copies}
+    engines = tuple(engine.model_copy(update={"mesh": meshes[engine.kind]}) for engine in plan.engines)
+    return plan.model_copy(update={"engines": engines})
 
 
 @contextmanager
@@ -161,9 +180,11 @@ def way(
     *,
     full_every: int | None = None,
     seconds: float = 20.0,
+    tensor: int = 1,
 ) -> Iterator[Way]:
-    """full_every: of what is sent as changes; None: all is sent whole. seconds: the deadline of broadcasts."""
-    plan = plan_for(transport, trainers, samplers)
+    """full_every: of what is sent as changes; None: all is sent whole. seconds: the deadline of broadcasts. tensor:
+    ranks of a copy that samples."""
+    plan = plan_for(transport, trainers, samplers, tensor)
     if full_every is not None:
         sync = plan.spec.weight_sync.model_copy(update={"delta": WeightDeltaSpec(full_every=full_every)})
         plan = plan.model_copy(update={"spec": plan.spec.model_copy(update={"weight_sync": sync})})

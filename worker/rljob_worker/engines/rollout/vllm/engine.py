@@ -14,6 +14,7 @@ from vllm.inputs.engine import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.batch import Indices
 from rljob_worker.batch.row_index import row_number
 from rljob_worker.engines.arriving_policy import whole_policy
@@ -34,6 +35,7 @@ from rljob_worker.engines.rollout.shown_requests import require_pictures
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.vllm.cache import in_use, zero_cache
 from rljob_worker.engines.rollout.vllm.copies import outputs_digest
+from rljob_worker.engines.rollout.vllm.kept_slice import KeptSlice
 from rljob_worker.engines.rollout.vllm.pictures import PictureInputs
 from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from vllm.logprobs import FlatLogprobs
     from vllm.outputs import RequestOutput
 
+WHOLE = WeightSlices()
+"""For a rank that is a copy of its own."""
 _CLOSED = "it is closed"
 _IN_STEPS, _AT_THE_END = RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY
 """When vLLM hands out tokens: at every step where a text may end the response, which costs an eighth of the speed of a
@@ -60,7 +64,8 @@ class VLLMRollout:
 
     parameters: names and shapes of the policy, tied names sharing a tensor; their values are never read. mesh: with the
     ranks over which the engine is spread, each of which has one of these. reader: of the pictures that prompts show, of
-    a model that sees. frozen: of which parameters new weights need not come, since nobody trains them.
+    a model that sees. frozen: of which parameters new weights need not come, since nobody trains them. slices: how the
+    ranks share the tensors of a checkpoint; of each this one is given what it keeps.
     """
 
     def __init__(
@@ -75,7 +80,10 @@ class VLLMRollout:
         can_sleep: bool,
         reader: PictureReader | None = None,
         frozen: Callable[[str], bool] = lambda name: False,
+        slices: WeightSlices = WHOLE,
     ) -> None:
+        self._slices = slices
+        self._kept = _kept_shapes(parameters, slices, mesh.rank % slices.tensor)
         self._reader = reader
         self._frozen, self._frozen_weights = frozen, dict[str, torch.Tensor]()
         self._engine = engine
@@ -206,24 +214,30 @@ class VLLMRollout:
         self, weights: Iterable[tuple[str, torch.Tensor]], version: int
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Every tensor of the policy, which must be all there; those that nobody trains are kept."""
-        for name, item in whole_policy(self._parameters, weights, version):
-            tensor = item.to(self._parameters[name].dtype)
+        for name, item in whole_policy(self._kept, weights, version):
+            tensor = item.to(self._kept[name].dtype)
             if self._frozen(name):
                 self._frozen_weights[name] = tensor.to("cpu", copy=True)
-            yield name, tensor
+            yield name, self._in_whole(name, tensor)
 
     def _copied(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> Iterator[tuple[str, torch.Tensor]]:
         """Every tensor of the policy, in memory of its own: vLLM fills a layer once all of its tensors have come, and
         by then those that came first are others'. It fills all layers or none: what does not come is what came
         last."""
-        own, rest = self._parameters, dict(self._frozen_weights)
+        own, rest = self._kept, dict(self._frozen_weights)
         for name, item in whole_policy(own, weights, version, self._frozen):
             copy = item.to(own[name].dtype, copy=True)
             rest.pop(name, None)
             if self._frozen(name):
                 self._frozen_weights[name] = copy.cpu()
-            yield name, copy
-        yield from rest.items()
+            yield name, self._in_whole(name, copy)
+        yield from ((name, self._in_whole(name, tensor)) for name, tensor in rest.items())
+
+    def _in_whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """What this rank keeps of a tensor, for loaders that take it out of the whole."""
+        whole = self._parameters[name].shape
+        part = self._slices.part(name, whole, self._mesh.rank % self._slices.tensor)
+        return tensor if part.spans is None else KeptSlice.of(tensor, part, whole)
 
     def held_bytes(self, depth: Depth) -> int:
         """Cache and weights: at either depth both leave the device."""
@@ -389,3 +403,12 @@ def _params(response: Response, end_token_ids: tuple[int, ...]) -> SamplingParam
         return SamplingParams(**arguments_of(response, end_token_ids), output_kind=kind)
     except VLLMValidationError as error:
         raise InvalidJob(f"row {row_number(response.row_id)}: vLLM does not sample so: {error}") from error
+
+
+def _kept_shapes(parameters: Mapping[str, torch.Tensor], slices: WeightSlices, rank: int) -> dict[str, torch.Tensor]:
+    """Tensors without memory of what a rank keeps, the same one where names are tied."""
+    kept: dict[int, torch.Tensor] = {}
+    for name, whole in parameters.items():
+        shape = slices.part(name, whole.shape, rank).shape(whole.shape)
+        kept.setdefault(id(whole), torch.empty(shape, dtype=whole.dtype, device="meta"))
+    return {name: kept[id(whole)] for name, whole in parameters.items()}

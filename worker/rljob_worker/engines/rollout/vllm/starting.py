@@ -17,6 +17,8 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.devices.memory import free_memory, free_of_driver, total_memory
 from rljob_worker.engines.attention.heads import head_dim
 from rljob_worker.engines.models import checkpoint_tensors
@@ -25,6 +27,7 @@ from rljob_worker.engines.models.policy_by_layers import LayeredPass, PolicyByLa
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, require_world
 from rljob_worker.engines.picture_reader import PictureReader
 from rljob_worker.engines.rollout.limits import Limits
+from rljob_worker.engines.rollout.slices import own_slices
 from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
 from rljob_worker.engines.rollout.vllm.drawing import draw_by_position
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
@@ -62,6 +65,7 @@ def start(
     _require_known(model, is_cpu=is_cpu)
     _require_positions(model, settings)
     require_block_size(settings, is_cpu=is_cpu)
+    slices = WeightSlices.of(parse_shape(model.config.to_dict()), settings.tensor)
     arguments = engine_arguments(settings, path, is_cpu=is_cpu) | _memory(settings, model, device, mesh)
     if sees(model.config):
         arguments |= vision_arguments(shows=reader is not None)
@@ -87,8 +91,9 @@ def start(
         can_sleep=not is_cpu,
         reader=reader,
         frozen=frozen,
+        slices=slices,
     )
-    _load(engine, policy, settings, mesh, reader)
+    _load(engine, policy, settings, mesh, reader, slices)
     return engine
 
 
@@ -98,12 +103,14 @@ def _load(
     settings: VLLMSettings,
     mesh: ProcessMesh,
     reader: PictureReader | None,
+    slices: WeightSlices,
 ) -> None:
     """Weights, each read once: the leader of a copy computes with them on the way what the engine is compared with.
     Ranks of a copy read each layer together, so that it comes from storage once."""
     probe = Probe.of(policy.model.config, settings.longest_row, reader)
     beside = LayeredPass(ReferenceAnswer(probe, reader)) if mesh.is_leader else None
-    engine.load_lasting(policy.tensors(beside, layer_is_read=lambda: mesh.range_in_copy(0)), 0)
+    whole = policy.tensors(beside, layer_is_read=lambda: mesh.range_in_copy(0))
+    engine.load_lasting(own_slices(whole, slices, mesh.rank % slices.tensor), 0)
     difference = difference_from(engine, probe, settings.longest_row, None if beside is None else beside.result)
     shared, _ = mesh.from_leader((1,), lambda: (np.array([difference]), None))
     require_near(float(shared[0]), settings.dtype, type(policy.model).__name__)

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Column
@@ -20,6 +22,7 @@ from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.rollout.generate import generate
 from rljob_worker.engines.rollout.protocol import RolloutEngine
 from rljob_worker.engines.rollout.requests import Requests, Sampling
+from rljob_worker.engines.rollout.slices import own_slices
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, other_weights, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
@@ -75,7 +78,8 @@ def one_rank(rank: int, path: str) -> Found:
     read = PolicyByLayers.of_files(path, torch.float32)
     engine = start(replace(SETTINGS, tensor=2, memory_fraction=0.9), path, read, (END,), CPU, None, mesh)
     greedy = [rows(engine, GREEDY, rows_of_copy(copy)) for _ in range(1 + copy)][-1]
-    engine.load_weights(other_weights(policy), 2)
+    slices = WeightSlices.of(parse_shape(policy.config.to_dict()), 2)
+    engine.load_weights(own_slices(other_weights(policy), slices, rank % 2), 2)
     updated, left = rows(engine, DRAWN, rows_of_copy(copy)), {item.name for item in Path("/dev/shm").iterdir()} - before
     return Found(greedy, updated, left, len(made), broken(engine, rank))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
-from transformers import Qwen3MoeConfig
+from transformers import PreTrainedModel, Qwen3MoeConfig
 
+from rljob_api.memory.model_shape import parse_shape
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines.models import checkpoint_tensors, random_policy
 from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.parallel.mesh import build_meshes
+from rljob_worker.engines.rollout.slices import Named, own_slices
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
 from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
@@ -37,10 +41,16 @@ def update_twice(rank: int, path: str, tensor: int) -> list[int]:
     engine, result = load_start()(settings, path, policy, (END,), CPU, None, mesh), []
     for version in (1, 2):
         updated = random_policy(path, torch.float32, seed=version)
-        engine.load_weights(checkpoint_tensors(updated.named_parameters()), version)
+        engine.load_weights(slices_of_rank(updated, tensor, rank), version)
         require_faithful(engine, updated, "float32", LONGEST)
         result.append(engine.version)
     return result
+
+
+def slices_of_rank(model: PreTrainedModel, tensor: int, rank: int) -> Iterator[Named]:
+    """What a rank of a copy keeps of the tensors of a checkpoint."""
+    slices = WeightSlices.of(parse_shape(model.config.to_dict()), tensor)
+    return own_slices(checkpoint_tensors(model.named_parameters()), slices, rank)
 
 
 def start_without_experts_first(rank: int, without: str, experts: str) -> str:

@@ -1,7 +1,7 @@
 """Weights from the ranks that train to those that sample, in one process and between processes on one machine.
 
     python benchmarks/weight_sync.py [--megabytes 64 512] [--rounds 3] [--model 1024x16] [--sources 1 2 4] [--write]
-    python benchmarks/weight_sync.py --links [--megabits 400] [--sources 1 2 4 8]    as root
+    python benchmarks/weight_sync.py --links [--megabits 400] [--sources 1 2 4 8] [--tensor 8]    as root
 
 `in process` is one worker that trains and generates (DP 1): seconds of a sync beside those of one copy of the weights
 in memory, and the most private memory that it took for it beside the largest bucket, for a Qwen3 of hidden size x
@@ -15,7 +15,8 @@ it for the next forward pass. --write puts the tables into docs/benchmarks.md.
 
 With --links every data buffer has a network namespace behind a token bucket: sources of `megabits`, and one receiver of
 six times that. N sources are N training hosts that each send their part of one model; `of N links` is the speed of N
-sources by N times that of one, `of the receiver's` that by the speed of the receiver's link. CPU is that of all data
+sources by N times that of one, `of the receiver's` that by the speed of the receiver's link. With --tensor the receiver
+is as many workers, each of which keeps a slice. CPU is that of all data
 buffers together, in cores.
 """
 
@@ -128,11 +129,12 @@ def main() -> None:
     parser.add_argument("--model", default="1024x16")
     parser.add_argument("--links", action="store_true")
     parser.add_argument("--megabits", type=float, default=400)
+    parser.add_argument("--tensor", type=int, default=1)
     parser.add_argument("--sources", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if options.links:
-        show_links(options.sources, options.megabytes[0] << 20, options.rounds, options.megabits)
+        show_links(options.sources, options.megabytes[0] << 20, options.rounds, options.megabits, options.tensor)
         return
     result = measured(options)
     if options.write:

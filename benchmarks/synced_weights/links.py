@@ -47,11 +47,13 @@ def linked(plan: Plan, directory: Path, megabits: float) -> Iterator[Gang]:
                 process.communicate()
 
 
-def measure_links(sources: int, num_bytes: int, rounds: int, megabits: float) -> tuple[float, float]:
-    """Median seconds, and cores that the data buffers used."""
+def measure_links(
+    sources: int, num_bytes: int, rounds: int, megabits: float, tensor: int = 1
+) -> tuple[float, float, int]:
+    """Median seconds, cores that the data buffers used, and bytes that went into the worker that got most."""
     with (
         tempfile.TemporaryDirectory(dir="/dev/shm") as directory,
-        linked(plan_for(sources, 1), Path(directory), megabits) as gang,
+        linked(plan_for(sources, 1, tensor=tensor), Path(directory), megabits) as gang,
     ):
         team, buffers = SyncTeam(gang, num_bytes), [process.pid for process in gang.processes.values()]
         team.sync(1)
@@ -59,19 +61,23 @@ def measure_links(sources: int, num_bytes: int, rounds: int, megabits: float) ->
         seconds = [team.sync(version) for version in range(2, rounds + 2)]
         used = sum(map(cpu_seconds, buffers)) - before
         team.close()
-    return statistics.median(seconds), used / sum(seconds)
+    return statistics.median(seconds), used / sum(seconds), team.most_received
 
 
-def show_links(numbers: list[int], num_bytes: int, rounds: int, megabits: float) -> None:
-    print(f"{'sources':>8}{'MB':>7}{'s':>8}{'MB/s':>8}{'of N links':>12}{'of the receiver':>17}{'cores':>7}")
+def show_links(numbers: list[int], num_bytes: int, rounds: int, megabits: float, tensor: int) -> None:
+    """tensor: workers of the receiver, which share one copy."""
+    print(
+        f"{'sources':>8}{'MB':>7}{'s':>8}{'MB/s':>8}{'of N links':>12}{'of the receiver':>17}{'cores':>7}"
+        f"{'MB into one worker':>20}"
+    )
     one = 0.0
     for sources in numbers:
-        seconds, cores = measure_links(sources, num_bytes, rounds, megabits)
+        seconds, cores, into_one = measure_links(sources, num_bytes, rounds, megabits, tensor)
         speed = num_bytes / seconds
         one = one or speed / sources
         limit = megabits * RECEIVER_LINKS * 1e6 / 8
         print(
             f"{sources:>8}{num_bytes / 1e6:>7.0f}{seconds:>8.2f}{speed / 1e6:>8.1f}{speed / one / sources:>12.2f}"
-            f"{speed / limit:>17.2f}{cores:>7.2f}",
+            f"{speed / limit:>17.2f}{cores:>7.2f}{into_one / 1e6:>20.2f}",
             flush=True,
         )

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from private_memory import give_back_what_is_freed
 
+from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan, WeightTransport
 from rljob_api.planning.weights import weight_flows
@@ -23,6 +24,7 @@ from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, plan_o
 from rljob_worker.weights.buffers import BufferTransport
 from rljob_worker.weights.chunks import unpack_tensors
 from rljob_worker.weights.collective import CollectiveTransport
+from rljob_worker.weights.slices import kept_by, sent_parts
 from synced_weights.model import buckets_of, parts_of, tensors_of
 from synced_weights.processes import ProcessWatch
 
@@ -30,12 +32,16 @@ MEMORY = "512Mi"
 DEADLINE_SECONDS = 120.0
 
 
-def plan_for(sources: int, targets: int, transport: WeightTransport = "DataBuffer") -> Plan:
-    train, rollout = group("train", sources, 1, ["b"]), group("rollout", targets, 1, ["a"])
-    stages = [stage("a", "rollout", Mesh(dp=targets)), stage("b", "train", Mesh(dp=sources))]
+def plan_for(sources: int, targets: int, transport: WeightTransport = "DataBuffer", tensor: int = 1) -> Plan:
+    """tensor: workers of each host that samples, which share one copy."""
+    train, rollout = group("train", sources, 1, ["b"]), group("rollout", targets, tensor, ["a"])
+    stages = [stage("a", "rollout", Mesh(dp=targets, tp=tensor)), stage("b", "train", Mesh(dp=sources))]
     options = {"batch_size": sources * targets, "memory": MEMORY, "deadline_seconds": DEADLINE_SECONDS}
     weights = ("train", "rollout")
-    return plan_of([rollout, train], stages, {"a->b": ["ids"]}, weights=weights, transport=transport, **options)
+    plan = plan_of([rollout, train], stages, {"a->b": ["ids"]}, weights=weights, transport=transport, **options)
+    meshes = {item.group: item.mesh for item in stages}
+    engines = tuple(engine.model_copy(update={"mesh": meshes[engine.group]}) for engine in plan.engines)
+    return plan.model_copy(update={"engines": engines})
 
 
 def work(gang: Gang, name: str, rank: int, num_bytes: int, meeting: str, commands: Connection) -> None:
@@ -47,7 +53,8 @@ def work(gang: Gang, name: str, rank: int, num_bytes: int, meeting: str, command
         transport: BufferTransport | CollectiveTransport = BufferTransport(gang.client(name, rank))
     else:
         transport = CollectiveTransport(1, "gloo", torch.device("cpu"), DEADLINE_SECONDS)
-    model = tensors_of(num_bytes)
+    model, slices = tensors_of(num_bytes), WeightSlices(flow.tensor, heads=flow.tensor, key_heads=flow.tensor)
+    kept = dict(sent_parts(model.items(), slices))
     mine = list(buckets_of(parts_of(model, gang.plan.group("train").num_workers)[rank])) if name == "train" else []
     sender = transport.sender(flow, rank) if name == "train" else None
     receiver = transport.receiver(flow, name, rank) if name == "rollout" else None
@@ -60,11 +67,13 @@ def work(gang: Gang, name: str, rank: int, num_bytes: int, meeting: str, command
         if sender is not None:
             with sender.sending(version) as out:
                 for bucket in mine:
-                    out.send(bucket)
+                    out.send(sent_parts(bucket, slices))
+        num_bytes = 0
         if receiver is not None:
-            for key, tensor in unpack_tensors(receiver.receive(version)):
-                model[key].copy_(tensor)
-        commands.send(version)
+            for key, tensor in unpack_tensors(receiver.receive(version), kept_by(rank % flow.tensor)):
+                kept[key].copy_(tensor)
+                num_bytes += tensor.nbytes
+        commands.send(num_bytes)
 
 
 class SyncTeam:
@@ -73,6 +82,8 @@ class SyncTeam:
     def __init__(self, gang: Gang, num_bytes: int) -> None:
         spawn = multiprocessing.get_context("spawn")
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.most_received = 0
+        """Bytes of the last version that went into one worker."""
         self.pipes: list[Connection] = []
         self.processes: list[BaseProcess] = []
         for item in gang.plan.groups:
@@ -91,8 +102,7 @@ class SyncTeam:
         start = time.perf_counter()
         for pipe in self.pipes:
             pipe.send(version)
-        for pipe in self.pipes:
-            pipe.recv()
+        self.most_received = max(pipe.recv() for pipe in self.pipes)
         return time.perf_counter() - start
 
     def close(self) -> None:

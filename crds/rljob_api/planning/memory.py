@@ -20,6 +20,7 @@ from rljob_api.memory.pictures import PictureMemory, picture_memory
 from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES, PREFILL_TOKENS, logits_elements
 from rljob_api.memory.training import UpdateMemory, update_memory
 from rljob_api.memory.video_encoder import VideoEncoderShape
+from rljob_api.memory.weight_slices import slice_parameters
 from rljob_api.pipeline.meshes import context_way
 from rljob_api.planning.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
@@ -138,12 +139,14 @@ class _Worker:
 
     def _last_version(self, flow: WeightFlow) -> int:
         """Bytes kept of the last version of a model that is sent as changes: a source keeps every n-th bucket, a worker
-        that generates all of it."""
+        that generates its slice."""
         engine = next(engine for engine in self.plan.engines if engine.model == flow.model)
         whole, bucket = self._whole(engine), self._bucket(engine)
         if flow.source.name == self.group.name:
             return min(whole, ceil(ceil(whole / bucket) / len(flow.source_ranks)) * bucket)
-        return whole if any(target.name == self.group.name for target in flow.targets) else 0
+        if not any(target.name == self.group.name for target in flow.targets):
+            return 0
+        return slice_parameters(self.shapes[engine.path], flow.tensor) * NUMBER_BYTES[self.plan.precision]
 
     def layout(self, engine: EnginePlan) -> ParallelLayout:
         """How an engine that trains or scores here keeps its part of a model."""
@@ -196,9 +199,9 @@ class _Worker:
         return 0 if is_sent_as_it_is else 2 * self._tensor(engine)
 
     def _received(self, flow: WeightFlow, engine: EnginePlan) -> int:
-        """Chunks on their way to this device, and the tensors that are put together of several of them."""
+        """Chunks on their way to this device, and the parts of tensors that are put together of several of them."""
         size = MAX_SLOT_BYTES if flow.transport == "Collective" else slot_bytes(self.plan) or MAX_SLOT_BYTES
-        tensor = self._tensor(engine)
+        tensor = ceil(self._tensor(engine) / flow.tensor)
         slots = min(WINDOW * size, self._whole(engine)) if flow.transport == "Collective" else 0
         return slots + min(2, len(flow.source_ranks)) * tensor * (tensor > size)
 

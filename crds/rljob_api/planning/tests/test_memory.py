@@ -244,6 +244,32 @@ def test_what_goes_as_changes_is_kept_where_it_comes_from_and_where_it_goes():
         assert {name: delta[name].peak - whole[name].peak for name in whole} == dict.fromkeys(whole, kept) | {"load": 0}
 
 
+def test_workers_that_share_a_copy_keep_a_slice_each_of_what_goes_as_changes():
+    """Of two layers on 2 ranks: half of 2 x 64 x 64 and 3 x 128 x 64, one of two heads of keys and values of 2 x 32 x
+    64, and the norms, 2 x 64 + 2 x 16; 64 of 128 words, twice, and the last norm."""
+    config = TINY | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 128}
+    config |= {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "tie_word_embeddings": False}
+    groups = "workerGroups=[{name: train}, {name: rollout, accelerator: {count: 2}}]"
+    job = ("training.precision=Float32", "rollout.engine=VLLM", "rollout.parallelism.tensor=2", groups)
+    layer = (2 * 64 * 64 + 3 * 128 * 64) // 2 + 2 * 16 * 64 + 2 * 64 + 2 * 16
+    delta = phases(config, *job, "weightSync={delta: {}}", group="rollout")
+    assert delta["generate"].delta == 4 * (2 * layer + 2 * 64 * 64 + 64)
+
+
+def test_workers_that_share_a_copy_put_together_their_part_of_a_tensor():
+    """An embedding of 2^17 words x 64 of 4 bytes is two chunks; a half of it is one, more than a half is not."""
+
+    def beyond(tensor, words):
+        groups = "workerGroups=[{name: train}, {name: rollout, accelerator: {count: 2}}]"
+        job = ("training.precision=Float32", "rollout.engine=VLLM", f"rollout.parallelism.tensor={tensor}", groups)
+        config = TINY | {"num_key_value_heads": 2, "vocab_size": words}
+        result = phases(config, *job, "algorithm.kl.coefficient=0", group="rollout")
+        return result["sync"].peak - result["load"].peak - result["sync"].cache
+
+    assert [beyond(tensor, 1 << 17) for tensor in (1, 2)] == [2 << 24, 0]
+    assert beyond(2, (1 << 17) + 64) == (1 << 24) + 32 * 64 * 4
+
+
 def test_sources_share_what_goes_as_changes_and_on_accelerators_it_lies_elsewhere():
     sources = "{name: train, accelerator: {count: 4}}"
     groups = f"workerGroups=[{sources}, {{name: rollout, accelerator: {{profile: nvidia-h100}}}}]"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from rljob_api.catalogue import profiles as built_in_profiles
+from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.planning.limits import PARTS
 from rljob_api.planning.memory import Shapes
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
 from rljob_api.planning.traffic import EdgeTraffic, expected_bytes
 from rljob_api.planning.version_sizes import VersionSizes, version_sizes
+from rljob_api.planning.weight_arrival import WeightArrival, weight_arrivals
 from rljob_api.planning.weights import WeightFlow, slot_bytes, slots_per_source, weight_flows
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
@@ -26,9 +29,11 @@ def plan_heading(plan: Plan) -> str:
     )
 
 
-def sheets_of(plan: Plan, shapes: Shapes) -> Iterator[Sheet]:
+def sheets_of(
+    plan: Plan, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT
+) -> Iterator[Sheet]:
     """Groups, models beside the job, stages, engines, meshes, edges, weights, versions, memory. shapes: of the models
-    whose configs are at hand, by path."""
+    whose configs are at hand, by path. profiles: by which links have a speed."""
     yield _groups(plan)
     if plan.spec.services:
         yield _services(plan)
@@ -37,6 +42,8 @@ def sheets_of(plan: Plan, shapes: Shapes) -> Iterator[Sheet]:
     yield from mesh_sheets(plan)
     yield _edges(plan)
     yield _weights(plan)
+    if arrivals := tuple(weight_arrivals(plan, shapes, profiles)):
+        yield _arriving_weights(arrivals)
     if sizes := tuple(version_sizes(plan, shapes)):
         yield _versions(plan.staleness, sizes)
     yield from (_memory(plan.group(memory.group), memory) for memory in plan.memory)
@@ -149,6 +156,25 @@ def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
         return senders, "none"
     num_slots = max(flow.most_sources(group.name) * slots_per_source(plan, group.name) for group in plan.groups)
     return senders, f"{format_bytes(num_slots * slot)} ({num_slots} x {format_bytes(slot)})"
+
+
+def _arriving_weights(arrivals: Sequence[WeightArrival]) -> Sheet:
+    """What each worker that generates takes of a version, and for how long nothing is decoded."""
+    headers = ("edge", "into group", "a worker takes", "its host takes", "over links", "loaded", "decoding")
+    return Sheet("A version of weights", headers, tuple(map(_arrival_cells, arrivals)))
+
+
+def _arrival_cells(arrival: WeightArrival) -> tuple[str, ...]:
+    seconds = [_seconds(arrival.network_seconds), _seconds(arrival.loading_seconds)]
+    pause = "goes on until it is there" if arrival.is_staged else "stands still"
+    if arrival.pause_seconds is not None:
+        pause += f"{', then stands still' * arrival.is_staged} {_seconds(arrival.pause_seconds)}"
+    sizes = format_bytes(arrival.worker_bytes), format_bytes(arrival.host_bytes)
+    return arrival.name, arrival.group, *sizes, *seconds, pause
+
+
+def _seconds(number: float | None) -> str:
+    return NOTHING if number is None else f"{number:.2g} s"
 
 
 def _versions(staleness: int, sizes: Sequence[VersionSizes]) -> Sheet:

@@ -16,6 +16,25 @@ def rows_of(shapes, staleness=2, **spec):
     return [row for sheet in sheets_of(plan, shapes) if sheet.title == TITLE for row in sheet.rows]
 
 
+def arrival_of(shapes, profile="nvidia-h100", **spec):
+    groups = [("train", 1, 1), ("rollout", 1, 1)]
+    plan = plan_of(groups=groups, **spec)
+    made = [group.model_copy(update={"profile": profile, "device": "cuda"}) for group in plan.groups]
+    plan = plan.model_copy(update={"groups": tuple(made if profile else plan.groups)})
+    return [row for sheet in sheets_of(plan, shapes) if sheet.title == "A version of weights" for row in sheet.rows]
+
+
+def test_what_a_worker_takes_of_a_version_and_how_long_decoding_stands_still():
+    """30.5 GiB over one link of 50 GB/s, of which weights have 0.6: 1.09 s; into the accelerator at 40 GB/s 0.82 s."""
+    taken = ("weights/actor", "rollout", "30.5 GiB", "30.5 GiB")
+    assert arrival_of(SHAPES) == [(*taken, "1.1 s", "0.82 s", "stands still 1.1 s")]
+    ahead = {"rollout": {"maxStaleness": 1}, "dataBuffer": {"memory": "2Ti"}}
+    (row,) = arrival_of(SHAPES, **ahead)
+    assert row == (*taken, "1.1 s", "0.82 s", "goes on until it is there, then stands still 0.82 s")
+    assert arrival_of(SHAPES, profile="") == [(*taken, "–", "–", "stands still")]
+    assert arrival_of({}) == []
+
+
 def test_what_a_checkpoint_keeps_and_what_the_store_holds():
     # 8,190,735,360 parameters of 4 bytes are 30.5 GiB: two in a checkpoint, six in the store; an eighth of 2 TiB
     row = ("actor", "30.5 GiB", "2 versions, 61.0 GiB", "6 versions, 183.1 GiB", "train", "256.0 GiB")

@@ -1,0 +1,83 @@
+"""How long weights take into the workers that generate, and what of it stops decoding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rljob_api.catalogue.profiles import DEFAULT
+from rljob_api.loading.load import parse_job
+from rljob_api.memory.weight_slices import slice_parameters
+from rljob_api.planning.planner import plan
+from rljob_api.planning.tests.test_version_sizes import LARGE, shape_of
+from rljob_api.planning.weight_arrival import LINK_SHARE, weight_arrivals
+
+JOB = """\
+apiVersion: rljob.dev/v1alpha1
+kind: RLJob
+metadata: {name: large}
+spec:
+  models: [{name: actor, path: models/large}]
+  data: {train: [{path: data/train.parquet}], batchSize: 512, maxPromptTokens: 2048}
+  rewards: [{name: correct, run: "rljob_worker.rewards:math_answer", column: answer}]
+  algorithm: {name: GRPO, groupSize: 8}
+  workerGroups:
+    - {name: rollout, replicas: 8, accelerator: {profile: nvidia-h100, count: 8}}
+    - {name: train, replicas: 16, accelerator: {profile: nvidia-h100, count: 8}}
+  training: {precision: BFloat16}
+  rollout: {engine: VLLM, maxResponseTokens: 8192, parallelism: {tensor: 8}}
+  dataBuffer: {memory: 64Gi}
+  stop: {steps: 100}
+"""
+SHAPE = shape_of(LARGE)
+WHOLE, SLICE = 2 * SHAPE.parameters, 2 * slice_parameters(SHAPE, 8)
+CPU = ("workerGroups=[{name: rollout, accelerator: {count: 8}}, {name: train}]", "data.batchSize=8")
+
+
+def arrival(*overrides):
+    (result,) = weight_arrivals(plan(parse_job(JOB, overrides)), {"models/large": SHAPE}, DEFAULT)
+    return result
+
+
+def test_235_billion_parameters_are_an_eighth_for_each_of_eight_workers_and_take_seconds():
+    """470 GB into a host with 8 links of 50 GB/s, of which weights have 0.6: 1.96 s. 59 GB at 40 GB/s: 1.5 s."""
+    made = arrival()
+    assert (made.group, made.worker_bytes, made.host_bytes) == ("rollout", SLICE, WHOLE)
+    assert 470e9 < WHOLE < 471e9 and WHOLE / 8 < SLICE < 1.1 * WHOLE / 8
+    assert made.network_seconds == pytest.approx(WHOLE / (8 * 50e9 * LINK_SHARE))
+    assert made.loading_seconds == pytest.approx(SLICE / 40e9)
+    assert not made.is_staged and made.pause_seconds == made.network_seconds < 2
+
+
+def test_a_host_that_sends_all_alone_may_be_the_slowest():
+    """One trainer of one link sends all of it."""
+    one = "workerGroups.1={name: train, replicas: 1, accelerator: {profile: nvidia-h100, count: 1}}"
+    assert arrival(one).network_seconds == pytest.approx(WHOLE / (50e9 * LINK_SHARE))
+
+
+def test_what_hosts_have_room_for_comes_while_the_version_before_decodes():
+    """Of 4 TiB weights have an eighth, which holds 470 GB; of 1 TiB they have 137 GB."""
+    made = arrival("rollout.maxStaleness=1", "dataBuffer.memory=4Ti")
+    assert made.is_staged and made.pause_seconds == made.loading_seconds
+    assert not arrival("rollout.maxStaleness=1", "dataBuffer.memory=1Ti").is_staged
+    # where generation waits for every version nothing comes ahead
+    assert not arrival("dataBuffer.memory=4Ti").is_staged
+
+
+def test_by_broadcasts_a_host_takes_the_slices_of_its_workers():
+    made = arrival("weightSync.transport=Collective")
+    assert (made.worker_bytes, made.host_bytes, made.is_staged) == (SLICE, 8 * SLICE, False)
+
+
+def test_links_of_hosts_without_accelerators_are_not_known():
+    made = arrival(*CPU)
+    assert (made.network_seconds, made.loading_seconds, made.pause_seconds) == (None, None, None)
+    assert made.worker_bytes == SLICE
+
+
+def test_models_without_a_config_at_hand_and_those_that_stay_in_their_workers_are_left_out():
+    assert list(weight_arrivals(plan(parse_job(JOB, ())), {}, DEFAULT)) == []
+    together = "workerGroups=[{name: train, replicas: 8, accelerator: {profile: nvidia-h100, count: 8}}]"
+    made = plan(parse_job(JOB, (together,)))
+    assert list(weight_arrivals(made, {"models/large": replace(SHAPE)}, DEFAULT)) == []

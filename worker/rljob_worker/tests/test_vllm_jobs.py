@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,23 @@ def test_two_workers_generate_together_with_what_an_adapter_has_learnt(tiny: Pat
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert all(abs(step["mismatch/ratio_max"] - 1) < 1e-3 for step in steps), steps
     assert all(step["update/gradient_norm"] > 0 for step in steps)
+
+
+@pytest.mark.parametrize("sync", [{"transport": "DataBuffer"}, {"transport": "Collective", "delta": {"fullEvery": 2}}])
+def test_two_workers_of_a_copy_take_a_slice_each_from_another_group(
+    tiny: Path, tmp_path: Path, sync: dict[str, Any]
+) -> None:
+    """Each step is drawn with the weights that it begins to train. Both take together all of the model, of 838,976
+    numbers, and 1,088 of norms once more."""
+    groups = [{"name": name, "accelerator": CPU | {"count": 2}} for name in ("rollout", "train")]
+    rollout = {"engine": "VLLM", "maxResponseTokens": 12, "parallelism": {"tensor": 2}}
+    spec = {"workerGroups": groups, "rollout": rollout, "weightSync": sync, "stop": {"steps": 3}}
+    training = {"precision": "Float32", "learningRate": 0.01, "tokensPerMicroBatch": 256}
+    run = run_job(make_job(tiny, **spec, training=training), tmp_path, timeout_seconds=8 * TEST_TIMEOUT_SECONDS)
+    assert run.code == 0, run.output + run.logs
+    steps = run.metrics[1:]
+    assert all(abs(step["mismatch/ratio_max"] - 1) < 1e-3 for step in steps), steps
+    assert [step["weights/received_bytes"] for step in steps] == [4 * (838_976 + 1_088)] * 3
 
 
 def test_vllm_generates_ahead_of_training(tiny: Path, tmp_path: Path) -> None:

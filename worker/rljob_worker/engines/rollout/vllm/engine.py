@@ -196,7 +196,7 @@ class VLLMRollout:
         """As `load_weights`, of tensors that stay as they are for as long as they are kept: none is copied."""
         self._reload(self._in_order(weights, version), version)
 
-    def _reload(self, weights: Iterator[tuple[str, torch.Tensor]], version: int) -> None:
+    def _reload(self, weights: Iterator[tuple[str, torch.Tensor | KeptSlice]], version: int) -> None:
         self._wake(_WEIGHTS)
         for response in self._running.values():
             self._catch_up(response)
@@ -212,7 +212,7 @@ class VLLMRollout:
 
     def _in_order(
         self, weights: Iterable[tuple[str, torch.Tensor]], version: int
-    ) -> Iterator[tuple[str, torch.Tensor]]:
+    ) -> Iterator[tuple[str, torch.Tensor | KeptSlice]]:
         """Every tensor of the policy, which must be all there; those that nobody trains are kept."""
         for name, item in whole_policy(self._kept, weights, version):
             tensor = item.to(self._kept[name].dtype)
@@ -220,7 +220,9 @@ class VLLMRollout:
                 self._frozen_weights[name] = tensor.to("cpu", copy=True)
             yield name, self._in_whole(name, tensor)
 
-    def _copied(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> Iterator[tuple[str, torch.Tensor]]:
+    def _copied(
+        self, weights: Iterable[tuple[str, torch.Tensor]], version: int
+    ) -> Iterator[tuple[str, torch.Tensor | KeptSlice]]:
         """Every tensor of the policy, in memory of its own: vLLM fills a layer once all of its tensors have come, and
         by then those that came first are others'. It fills all layers or none: what does not come is what came
         last."""
@@ -233,7 +235,7 @@ class VLLMRollout:
             yield name, self._in_whole(name, copy)
         yield from ((name, self._in_whole(name, tensor)) for name, tensor in rest.items())
 
-    def _in_whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _in_whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor | KeptSlice:
         """What this rank keeps of a tensor, for loaders that take it out of the whole."""
         whole = self._parameters[name].shape
         part = self._slices.part(name, whole, self._mesh.rank % self._slices.tensor)

@@ -76,7 +76,7 @@ def _arrival(
         sending = sent / (sent_at.network * flow.source.workers_per_host * LINK_SHARE)
         network = max(host_bytes / (taken_at.network * target.workers_per_host * LINK_SHARE), sending)
         loading = kept / taken_at.host
-    staged = not by_broadcasts and _holds_version(plan, flow, target, whole)
+    staged = _holds_version(plan, flow, target, whole)
     return WeightArrival(flow.name, target.name, kept, host_bytes, network, loading, staged)
 
 

@@ -10,6 +10,7 @@ from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.loading.load import parse_job
 from rljob_api.memory.weight_slices import slice_parameters
 from rljob_api.planning.planner import plan
+from rljob_api.planning.tests.configs import DENSE
 from rljob_api.planning.tests.test_version_sizes import LARGE, shape_of
 from rljob_api.planning.weight_arrival import LINK_SHARE, weight_arrivals
 
@@ -61,8 +62,14 @@ def test_what_hosts_have_room_for_comes_while_the_version_before_decodes():
     made = arrival("rollout.maxStaleness=1", "dataBuffer.memory=4Ti")
     assert made.is_staged and made.pause_seconds == made.loading_seconds
     assert not arrival("rollout.maxStaleness=1", "dataBuffer.memory=1Ti").is_staged
-    # where generation waits for every version nothing comes ahead
-    assert not arrival("dataBuffer.memory=4Ti").is_staged
+
+
+def test_where_generation_waits_for_every_version_nothing_comes_ahead():
+    """Also of a model that four slots of 16 MiB of each source would hold."""
+    for staleness in (0, 1):
+        made = plan(parse_job(JOB, (f"rollout.maxStaleness={staleness}",)))
+        (small,) = weight_arrivals(made, {"models/large": shape_of(DENSE)}, DEFAULT)
+        assert small.is_staged is bool(staleness)
 
 
 def test_by_broadcasts_a_host_takes_the_slices_of_its_workers():

@@ -35,7 +35,7 @@ from rljob_worker.engines.rollout.shown_requests import require_pictures
 from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.vllm.cache import in_use, zero_cache
 from rljob_worker.engines.rollout.vllm.copies import outputs_digest
-from rljob_worker.engines.rollout.vllm.kept_slice import KeptSlice
+from rljob_worker.engines.rollout.vllm.kept_slice import KeptSlice, kept_shapes
 from rljob_worker.engines.rollout.vllm.pictures import PictureInputs
 from rljob_worker.engines.rollout.vllm.sampling import arguments_of
 from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
@@ -83,7 +83,7 @@ class VLLMRollout:
         slices: WeightSlices = WHOLE,
     ) -> None:
         self._slices = slices
-        self._kept = _kept_shapes(parameters, slices, mesh.rank % slices.tensor)
+        self._kept = kept_shapes(parameters, slices, mesh.rank % slices.tensor)
         self._reader = reader
         self._frozen, self._frozen_weights = frozen, dict[str, torch.Tensor]()
         self._engine = engine
@@ -405,12 +405,3 @@ def _params(response: Response, end_token_ids: tuple[int, ...]) -> SamplingParam
         return SamplingParams(**arguments_of(response, end_token_ids), output_kind=kind)
     except VLLMValidationError as error:
         raise InvalidJob(f"row {row_number(response.row_id)}: vLLM does not sample so: {error}") from error
-
-
-def _kept_shapes(parameters: Mapping[str, torch.Tensor], slices: WeightSlices, rank: int) -> dict[str, torch.Tensor]:
-    """Tensors without memory of what a rank keeps, the same one where names are tied."""
-    kept: dict[int, torch.Tensor] = {}
-    for name, whole in parameters.items():
-        shape = slices.part(name, whole.shape, rank).shape(whole.shape)
-        kept.setdefault(id(whole), torch.empty(shape, dtype=whole.dtype, device="meta"))
-    return {name: kept[id(whole)] for name, whole in parameters.items()}

@@ -8,12 +8,12 @@ here, and of 36,000 tensors of experts none costs the calls through which torch 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from rljob_api.memory.weight_slices import KeptPart
+from rljob_api.memory.weight_slices import KeptPart, WeightSlices
 
 
 @dataclass(eq=False)
@@ -95,3 +95,12 @@ class KeptSlice:
             KeptSlice(shape, axis, [(at, block.select(dim, i)) for at, block in self.blocks])
             for i in range(self.shape[dim])
         ]
+
+
+def kept_shapes(parameters: Mapping[str, torch.Tensor], slices: WeightSlices, rank: int) -> dict[str, torch.Tensor]:
+    """Tensors without memory of what a rank keeps, the same one where names are tied."""
+    kept: dict[int, torch.Tensor] = {}
+    for name, whole in parameters.items():
+        shape = slices.part(name, whole.shape, rank).shape(whole.shape)
+        kept.setdefault(id(whole), torch.empty(shape, dtype=whole.dtype, device="meta"))
+    return {name: kept[id(whole)] for name, whole in parameters.items()}

@@ -4,6 +4,7 @@ are; and questions to many peers at once, for error messages."""
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import Counter
@@ -57,8 +58,9 @@ STREAM_OPTIONS = [
 ]
 MESSAGES = 0
 """Number of the client for messages."""
-STREAM_CONNECTIONS = 4
-"""Connections to one peer for streams, as many as there are at the same time."""
+STREAM_CONNECTIONS = max(1, min(4, (os.cpu_count() or 1) // 2))
+"""Connections to one peer for streams, as many as there are at the same time: one keeps a core busy, and more than
+there are cores for take longer than one."""
 RENEW_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.0
 """How long finding out why a peer does not answer may take."""

@@ -11,11 +11,11 @@ import pyarrow.flight as flight
 import pytest
 
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.databuffer.links import connection as connections
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.connection import (
     MAX_BYTES,
     OPTIONS,
-    STREAM_CONNECTIONS,
     STREAM_OPTIONS,
     PeerConnection,
 )
@@ -281,8 +281,11 @@ def test_several_streams_of_one_peer_are_read_at_once(peer: tuple[Side, str]):
     connection.close()
 
 
-@pytest.mark.parametrize("at_once", [1, STREAM_CONNECTIONS, STREAM_CONNECTIONS + 1])
-def test_streams_at_the_same_time_have_connections_of_their_own(at_once: int):
+@pytest.mark.parametrize(("at_once", "num_connections"), [(1, 1), (3, 3), (4, 3)])
+def test_streams_at_the_same_time_have_connections_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, num_connections: int
+):
+    monkeypatch.setattr(connections, "STREAM_CONNECTIONS", 3)
     peers: list[str] = []
 
     class Notes(flight.FlightServerBase):  # type: ignore[misc]
@@ -301,7 +304,7 @@ def test_streams_at_the_same_time_have_connections_of_their_own(at_once: int):
             connection.stream(TICKET, TEST_TIMEOUT_SECONDS, take)
 
         stream(at_once - 1)
-        assert len(peers) == at_once and len(set(peers)) == min(at_once, STREAM_CONNECTIONS)
+        assert len(peers) == at_once and len(set(peers)) == num_connections
         before = set(peers)
         for _ in range(3):
             stream(0)  # one after the other, over a connection that is there

@@ -95,8 +95,8 @@ def _registered() -> _Module:
     return module
 
 
-_MODULE = _registered()
-DEVICE = torch.device(TYPE, 0)
+DEVICE = torch.device("privateuseone", 0)
+"""It has its own name, `TYPE`, once it is registered."""
 
 
 def _with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +146,7 @@ def _norm_in_one_kernel(norm: Any, hidden: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def stub_device(memory: int) -> Iterator[None]:
     """A block in which tensors have shapes alone, and there is such a device with so many bytes."""
-    _MODULE.memory = memory
+    _registered().memory = memory
     with ExitStack() as stack:
         for module, name, value in (
             (DeviceMesh, "__init__", _with_numbers(DeviceMesh.__init__)),

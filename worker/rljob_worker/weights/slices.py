@@ -54,12 +54,7 @@ def ranks_of(name: str, num_ranks: int) -> range:
 
 def kept_by(rank: int) -> Callable[[str], bool]:
     """Whether a rank of a copy keeps what goes by a name."""
-
-    def is_kept(name: str) -> bool:
-        match = _SENT.search(name)
-        return match is None or int(match[1]) <= rank <= int(match[2])
-
-    return is_kept
+    return lambda name: rank in ranks_of(name, rank + 1)
 
 
 def tensor_name(name: str) -> str:

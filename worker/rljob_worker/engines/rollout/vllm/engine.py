@@ -82,8 +82,9 @@ class VLLMRollout:
         frozen: Callable[[str], bool] = lambda name: False,
         slices: WeightSlices = WHOLE,
     ) -> None:
-        self._slices = slices
-        self._kept = kept_shapes(parameters, slices, mesh.rank % slices.tensor)
+        own = mesh.rank % slices.tensor
+        self._parts = {name: slices.part(name, whole.shape, own) for name, whole in parameters.items()}
+        self._kept = kept_shapes(parameters, self._parts)
         self._reader = reader
         self._frozen, self._frozen_weights = frozen, dict[str, torch.Tensor]()
         self._engine = engine
@@ -237,9 +238,8 @@ class VLLMRollout:
 
     def _in_whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor | KeptSlice:
         """What this rank keeps of a tensor, for loaders that take it out of the whole."""
-        whole = self._parameters[name].shape
-        part = self._slices.part(name, whole, self._mesh.rank % self._slices.tensor)
-        return tensor if part.spans is None else KeptSlice.of(tensor, part, whole)
+        part = self._parts[name]
+        return tensor if part.spans is None else KeptSlice.of(tensor, part, self._parameters[name].shape)
 
     def held_bytes(self, depth: Depth) -> int:
         """Cache and weights: at either depth both leave the device."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rljob_api.memory.weight_slices import KeptPart, WeightSlices
+from rljob_api.memory.weight_slices import KeptPart
 
 
 @dataclass(eq=False)
@@ -97,10 +97,10 @@ class KeptSlice:
         ]
 
 
-def kept_shapes(parameters: Mapping[str, torch.Tensor], slices: WeightSlices, rank: int) -> dict[str, torch.Tensor]:
-    """Tensors without memory of what a rank keeps, the same one where names are tied."""
+def kept_shapes(parameters: Mapping[str, torch.Tensor], parts: Mapping[str, KeptPart]) -> dict[str, torch.Tensor]:
+    """Tensors without memory of the parts that a rank keeps, the same one where names are tied."""
     kept: dict[int, torch.Tensor] = {}
     for name, whole in parameters.items():
-        shape = slices.part(name, whole.shape, rank).shape(whole.shape)
+        shape = parts[name].shape(whole.shape)
         kept.setdefault(id(whole), torch.empty(shape, dtype=whole.dtype, device="meta"))
     return {name: kept[id(whole)] for name, whole in parameters.items()}

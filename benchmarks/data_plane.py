@@ -2,6 +2,7 @@
 
     python benchmarks/data_plane.py [--sizes 1 18 288 2048] [--places one two] [--shapes padded ragged]
                                     [--systems rljob ...] [--seconds 10] [--ranks 1 1] [--write]
+                                    [--gigabits 10]    as root
 
 Nine float32 columns; every writer and reader is a process. A round trip ends when the reader has all rows in ascending
 order, every column contiguous, in arrays of its own: `put` and then `get`, each from the first begin to the last end,
@@ -10,7 +11,9 @@ the reader adds up every value (`read`), and the sums are compared with those of
 every byte is.
 
 `one pod`: writer and reader on one host, one data buffer. `two pods`: two data buffers over loopback TCP, two nodes of
-Ray. TransferQueue and verl take the same way in both. The systems take turns, after one or two to warm up, until a
+Ray. TransferQueue and verl take the same way in both. With --gigabits the loopback device of a network namespace of its
+own is a link of that speed, in both directions together. `rljob, unchecked` are data buffers whose rows carry no
+checksum. The systems take turns, after one or two to warm up, until a
 system has had `--seconds` or ten turns; from 1 GB on one system after the other, and only where there is memory for it.
 Milliseconds are medians, and the 95th percentile; CPU is that of all processes of a system in put, get and copy;
 `MB sent` is what went over the loopback device. Memory is the most that each kind of process had resident, pages that
@@ -35,10 +38,12 @@ import docs_section
 import numpy as np
 from planes import ceilings, peers, room, rows
 from planes.leftovers import shared_directory
-from planes.ours import OurDataPlane
+from planes.ours import OurDataPlane, Unchecked
 from planes.rows import SHAPES, RowCase
 from planes.systems import ONE_POD, TWO_PODS, System, Turn, peaks, reset_peaks, take_turn
+from shaped_links import shape_own_loopback
 
+OURS = {kind.name: kind for kind in (OurDataPlane, Unchecked)}
 PLACES = {"one": ONE_POD, "two": TWO_PODS}
 TURNS = 10
 WARM_UP_SECONDS = 4.0
@@ -129,11 +134,9 @@ class Cases:
     def _start(self, name: str, case: RowCase, source: Path) -> System:
         if name in ceilings.WAYS:
             return ceilings.Ceiling(name, case, source)
-        return (
-            OurDataPlane(case, self._place, source)
-            if name == OurDataPlane.name
-            else peers.PeerSystem(name, case, source, self._peers)
-        )
+        if name in OURS:
+            return OURS[name](case, self._place, source)
+        return peers.PeerSystem(name, case, source, self._peers)
 
 
 Measured = tuple[RowCase, list[Course], list[str]]
@@ -252,16 +255,21 @@ def spread(course: Course) -> str:
 
 
 def main() -> None:
-    everything = [OurDataPlane.name, *ceilings.WAYS, *peers.NAMES]
+    everything = [*OURS, *ceilings.WAYS, *peers.NAMES]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SHAPES), choices=list(SHAPES), help="megabytes")
     parser.add_argument("--places", nargs="+", default=list(PLACES), choices=list(PLACES), help="number of pods")
     parser.add_argument("--shapes", nargs="+", default=["padded", "ragged"], choices=["padded", "ragged"])
-    parser.add_argument("--systems", nargs="+", default=everything, choices=everything)
+    parser.add_argument(
+        "--systems", nargs="+", default=[name for name in everything if name != Unchecked.name], choices=everything
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="of each system in each case")
     parser.add_argument("--ranks", type=int, nargs=2, default=[1, 1], help="writers and readers")
+    parser.add_argument("--gigabits", type=float, help="of the link between the pods, per second; by default none")
     parser.add_argument("--write", action="store_true", help="put a line for each case into docs/benchmarks.md")
     options = parser.parse_args()
+    if options.gigabits is not None:
+        shape_own_loopback(options.gigabits)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all that was started is ended
     begin = time.monotonic()
     cases = [RowCase(size, shape == "padded", *options.ranks) for size in options.sizes for shape in options.shapes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from planes.teams import Team
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan
 from rljob_worker.batch import Batch, Column
-from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, plan_of, stage, two_stages
+from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, plan_of, stage, start, two_stages
 
 EDGE = "a->b"
 DEADLINE_SECONDS = 120.0
@@ -111,6 +112,7 @@ class OurDataPlane:
     """Data buffers and the workers of both ends."""
 
     name = "rljob"
+    module = "rljob_worker.databuffer"
 
     def __init__(self, case: RowCase, place: str, source: Path) -> None:
         self._stack = contextlib.ExitStack()
@@ -122,7 +124,7 @@ class OurDataPlane:
 
     def _start(self, case: RowCase, place: str, source: Path) -> None:
         directory = self._stack.enter_context(shared_directory())
-        self._gang = self._stack.enter_context(as_processes(plan_for(case, place), directory))
+        self._gang = self._stack.enter_context(as_processes(plan_for(case, place), directory, self._begin))
         self._team = Team()
         self._stack.callback(self._team.close)
         writes = "train" if place == ONE_POD else "rollout"
@@ -133,6 +135,9 @@ class OurDataPlane:
             self._team.add("reader", RowReader, gang, "train", case, rank)
         self._team.wait_until_ready()
 
+    def _begin(self, gang: Gang, group_name: str, host: int) -> subprocess.Popen[str]:
+        return start(gang, group_name, host, module=self.module)
+
     def tell(self, action: str, step: int) -> list[dict[str, Any]]:
         return self._team.tell(action, step)
 
@@ -142,3 +147,10 @@ class OurDataPlane:
 
     def close(self) -> None:
         self._stack.close()
+
+
+class Unchecked(OurDataPlane):
+    """The same without checksums of rows."""
+
+    name = "rljob, unchecked"
+    module = "planes.unchecked"

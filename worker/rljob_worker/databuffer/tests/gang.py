@@ -259,10 +259,12 @@ def as_processes(plan: Plan, directory: Path, begin: Callable[..., Any] | None =
                     pipe.close()
 
 
-def start(gang: Gang, group: str, host: int, **more: str) -> subprocess.Popen[str]:
+def start(
+    gang: Gang, group: str, host: int, module: str = "rljob_worker.databuffer", **more: str
+) -> subprocess.Popen[str]:
     """A data buffer whose supervisor is this process: it ends with its standard input."""
     return subprocess.Popen(
-        [sys.executable, "-m", "rljob_worker.databuffer"],
+        [sys.executable, "-m", module],
         env={**MALLOC_KEEPS_MEMORY, **os.environ, **gang.environment(group, host), LIFELINE_FD: "0", **more},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

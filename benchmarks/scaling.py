@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -74,7 +73,6 @@ def main() -> None:
     parser.add_argument("--speed", type=float, help="tokens that a pod computes in a second: 384 for each Mbit/s")
     parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that namespaces are taken down
     if os.geteuid() or sys.platform != "linux":
         sys.exit("namespaces and shaped links need Linux and root")
     speed = options.speed or 384 * options.megabits

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,9 @@ ALONE = "RLJOB_BENCHMARK_IN_NAMESPACE"
 
 @contextlib.contextmanager
 def shaped(megabits: Sequence[float]) -> Iterator[list[Place]]:
-    """A namespace for each speed, in Mbit/s in both directions."""
+    """A namespace for each speed, in Mbit/s in both directions. From here on SIGTERM ends the program as an exception
+    does, so that namespaces are taken down."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with namespaces(len(megabits)) as places:
         for place, speed in zip(places, megabits, strict=True):
             shape(place.device, speed)

@@ -65,10 +65,18 @@ def _waits_of(role: Role, recent: Collection[Record]) -> str:
     seconds = mean_at(recent, name)
     if seconds is None:
         return ""
-    step_seconds = mean_at(recent, "time/step_seconds")
-    of_step = "" if step_seconds is None else f" of {step_seconds:.2f} s"
+    step_seconds = [item for record in recent if (item := _worker_step_seconds(role, record)) is not None]
+    of_step = f" of {fmean(step_seconds):.2f} s" if step_seconds else ""
     by_cause = {cause: mean_at(recent, f"{name}/{cause}") or 0.0 for cause in CAUSES}
     return f"{role} waited {seconds:.2f} s{of_step} per step{_causes(by_cause)}"
+
+
+def _worker_step_seconds(role: Role, record: Record) -> float | None:
+    """How long the step was for these workers, who may begin the first one long before the lead does."""
+    seconds, fraction = record.get(f"time/{role}_idle_seconds"), record.get(f"time/{role}_idle_fraction")
+    if seconds and fraction:
+        return float(seconds / fraction)
+    return record.get("time/step_seconds")
 
 
 def _causes(by_cause: Mapping[str, float]) -> str:

@@ -49,3 +49,12 @@ def test_means_are_over_the_last_twenty_steps_that_have_idle_seconds():
 def test_a_run_that_has_no_idle_seconds_has_no_sentence():
     assert not has_idle_seconds(record(1))
     assert idle_sentence([record(1), record(2)]) == idle_sentence([]) == ""
+
+
+def test_a_step_that_workers_begin_before_the_lead_is_as_long_as_for_them():
+    """Trainers wait 4 s of 5 while the lead still starts, whose step is then 2 s; 0.5 of 2 in the next."""
+    first, second = record(1, {"rows": 4.0}, step_seconds=2.0), record(2, {"rows": 0.5}, step_seconds=2.0)
+    first["time/trainers_idle_fraction"], second["time/trainers_idle_fraction"] = 0.8, 0.25
+    assert idle_sentence([first, second]) == (
+        "trainers waited 2.25 s of 3.50 s per step for rows (mean of steps 1 to 2)"
+    )

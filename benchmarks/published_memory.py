@@ -26,7 +26,7 @@ from stub_device.worker import counted, counted_by_layers
 
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.memory.generation import row_cache_bytes
-from rljob_api.planning.memory import NUMBER_BYTES
+from rljob_api.memory.sizes import NUMBER_BYTES
 from rljob_api.planning.planner import plan
 from rljob_api.vocabulary.quantity import parse_quantity
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rljob_api.loading.load import parse_job
 from rljob_api.memory.model_shape import ModelShape, parse_shape
-from rljob_api.planning.memory import memory_of
+from rljob_api.planning.memory.workers import memory_of
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan
 from rljob_api.v1alpha1 import OffloadSpec

@@ -19,7 +19,7 @@ from private_memory import give_back_what_is_freed
 from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.plan import Plan, WeightTransport
-from rljob_api.planning.weights import weight_flows
+from rljob_api.planning.weights.flows import weight_flows
 from rljob_worker.databuffer.tests.gang import Gang, as_processes, group, plan_of, stage
 from rljob_worker.weights.buffers import BufferTransport
 from rljob_worker.weights.chunks import unpack_tensors

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rljob_api.loading.builder import Pipeline as Pipeline
     from rljob_api.loading.load import job_from_object as job_from_object
     from rljob_api.loading.load import parse_job as parse_job
+    from rljob_api.planning.costs.traffic import expected_bytes as expected_bytes
     from rljob_api.planning.plan import Plan as Plan
-    from rljob_api.planning.traffic import expected_bytes as expected_bytes
     from rljob_api.v1alpha1 import RLJob as RLJob
     from rljob_api.v1alpha1 import RLJobSpec as RLJobSpec
     from rljob_api.vocabulary.exit_codes import ExitCode as ExitCode

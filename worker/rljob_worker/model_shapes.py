@@ -7,7 +7,7 @@ from typing import Any
 
 from rljob_api.memory.model_shape import ModelShape, parse_shape
 from rljob_api.memory.video_encoder import parse_video_encoder
-from rljob_api.planning.memory import video_encoder
+from rljob_api.planning.memory.workers import video_encoder
 from rljob_api.v1alpha1 import RLJob
 
 

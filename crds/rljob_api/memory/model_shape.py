@@ -310,3 +310,7 @@ def _gpt2(family: ModelFamily, config: Mapping[str, Any]) -> ModelShape:
         positions=int(config["n_positions"]),
         max_positions=int(config["n_positions"]),
     )
+
+
+Shapes = Mapping[str, ModelShape]
+"""By the path of the model."""

@@ -1,5 +1,7 @@
 """How much engines have in memory at once: they keep to it, and the Plan counts with it."""
 
+NUMBER_BYTES = {"Float32": 4, "BFloat16": 2, "Float64": 8}
+"""By the precision of a job."""
 HELD_BYTES = 1 << 30
 """Largest model whose gradients, and on a CPU weights, stay whole on every rank between micro-batches."""
 BUCKET_BYTES = 64 << 20

@@ -8,8 +8,8 @@ from html import escape
 from rljob_api.picture.graph_layout import GraphLayout, lay_out
 from rljob_api.picture.svg import INK, Point, clip, curve, label, marker, text, wrap
 from rljob_api.pipeline.dag import Graph
+from rljob_api.planning.costs.traffic import expected_bytes
 from rljob_api.planning.plan import EdgePlan, Plan, StagePlan, WeightEdge
-from rljob_api.planning.traffic import expected_bytes
 from rljob_api.vocabulary.quantity import format_bytes
 
 BOX_WIDTH, BOX_HEIGHT = 176, 62

@@ -10,14 +10,14 @@ from math import ceil, gcd
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.subject import problem
+from rljob_api.memory.model_shape import Shapes
 from rljob_api.pipeline.meshes import Mesh, ranks_beside_experts
-from rljob_api.planning.costs import mesh_costs
-from rljob_api.planning.limits import Limits, lacking_bytes, memory_problems
-from rljob_api.planning.memory import Shapes
+from rljob_api.planning.costs.mesh_costs import mesh_costs
+from rljob_api.planning.costs.training_time import training_seconds
+from rljob_api.planning.memory.limits import Limits, lacking_bytes, memory_problems
 from rljob_api.planning.parallelism_problems import divisors, pipeline_stage_problems, split_sizes
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.planner import draft
-from rljob_api.planning.training_time import training_seconds
 from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingParallelism, TrainingSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 

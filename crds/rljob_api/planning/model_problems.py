@@ -14,8 +14,8 @@ from rljob_api.memory.model_shape import ModelShape
 from rljob_api.pipeline.buffer_capacity import LARGEST_WEIGHTS_PART
 from rljob_api.planning.parallelism_problems import parallelism_problems
 from rljob_api.planning.plan import EnginePlan, Plan
-from rljob_api.planning.version_sizes import version_sizes
-from rljob_api.planning.weights import GUEST_VERSIONS
+from rljob_api.planning.weights.flows import GUEST_VERSIONS
+from rljob_api.planning.weights.version_sizes import version_sizes
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes

@@ -9,17 +9,18 @@ from typing import Literal
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.checks.validation import problems_of
+from rljob_api.memory.model_shape import Shapes
 from rljob_api.memory.phases import GroupMemory
 from rljob_api.pipeline.edges import columns_by_producer, stage_layout, stays_in_place
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, assign_groups, lead_group_of, with_precision
-from rljob_api.planning.costs import mesh_costs
-from rljob_api.planning.limits import Limit, Limits, limit_of, memory_problems
-from rljob_api.planning.memory import Shapes, memory_of
+from rljob_api.planning.costs.mesh_costs import mesh_costs
+from rljob_api.planning.memory.limits import Limit, Limits, limit_of, memory_problems
+from rljob_api.planning.memory.workers import memory_of
 from rljob_api.planning.model_problems import model_problems
 from rljob_api.planning.plan import EdgePlan, ElasticPlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
 from rljob_api.planning.serving import service_plan
-from rljob_api.planning.weights import weight_transport
+from rljob_api.planning.weights.flows import weight_transport
 from rljob_api.v1alpha1 import OffloadSpec, RLJob, RLJobSpec, WeightTransportChoice, WorkerGroupSpec
 from rljob_api.vocabulary.problem import InvalidJobError
 

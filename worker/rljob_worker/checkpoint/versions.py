@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rljob_api.planning.versions import versions_in_flight
+from rljob_api.planning.weights.versions import versions_in_flight
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.errors import InvalidJob, StorageError
 from rljob_worker.storage.paths import StoragePath

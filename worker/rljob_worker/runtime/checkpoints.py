@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import versions_in_flight
+from rljob_api.planning.weights.versions import versions_in_flight
 from rljob_worker.checkpoint.background import Background
 from rljob_worker.checkpoint.init_from import initial_weights
 from rljob_worker.checkpoint.state import GroupState

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.versions import policy_version
+from rljob_api.planning.weights.versions import policy_version
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES
 from rljob_worker.metrics.report import StepReport, report_from_bytes

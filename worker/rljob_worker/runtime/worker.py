@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from rljob_api.planning.plan import Plan, StagePlan
-from rljob_api.planning.versions import generating_version, policy_version, versions_in_flight
+from rljob_api.planning.weights.versions import generating_version, policy_version, versions_in_flight
 from rljob_api.vocabulary.exit_codes import ExitCode
 from rljob_worker.databuffer.client import BufferClient
 from rljob_worker.databuffer.routes.job_tree import VALIDATION

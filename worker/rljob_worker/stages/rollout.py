@@ -14,7 +14,7 @@ import numpy as np
 
 from rljob_api.catalogue.stages import STAGES
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import most_versions_behind, num_updates, policy_version
+from rljob_api.planning.weights.versions import most_versions_behind, num_updates, policy_version
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.data.dataset import PromptDataset, Prompts

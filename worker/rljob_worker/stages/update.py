@@ -14,7 +14,7 @@ import numpy as np
 
 from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.planning.plan import StagePlan
-from rljob_api.planning.versions import is_warm_up, most_versions_behind, policy_version, warm_up_steps
+from rljob_api.planning.weights.versions import is_warm_up, most_versions_behind, policy_version, warm_up_steps
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_api.vocabulary.keys import REFERENCE
 from rljob_worker.algorithms.advantages.estimation import has_reward_kl

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rljob_api.planning.weights import WeightFlow
+from rljob_api.planning.weights.flows import WeightFlow
 from rljob_worker.weights.chunks import Received, pack_tensors
 from rljob_worker.weights.endpoints import Named, Receiver, Sender
 

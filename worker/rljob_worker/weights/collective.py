@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from rljob_api.planning.weights import MAX_SLOT_BYTES, WINDOW, WeightFlow
+from rljob_api.planning.weights.flows import MAX_SLOT_BYTES, WINDOW, WeightFlow
 from rljob_worker.errors import PeerLost
 from rljob_worker.weights.broadcast_group import SOURCE, BroadcastGroup
 from rljob_worker.weights.chunks import ALIGNMENT, ChunkWriter, Received

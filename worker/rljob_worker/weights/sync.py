@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.planning.plan import Plan, WeightTransport
-from rljob_api.planning.weights import WeightFlow, weight_flows
+from rljob_api.planning.weights.flows import WeightFlow, weight_flows
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine

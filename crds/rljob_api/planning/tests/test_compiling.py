@@ -3,9 +3,9 @@
 import pytest
 
 from rljob_api.memory.model_shape import parse_shape
+from rljob_api.planning.memory.tests.test_workers import gpus
 from rljob_api.planning.planner import plan
 from rljob_api.planning.tests.configs import DENSE, EXPERTS
-from rljob_api.planning.tests.test_memory import gpus
 from rljob_api.tests.builders import make_job
 
 SMALL = ("data.batchSize=32", "dataBuffer.memory=16Gi")

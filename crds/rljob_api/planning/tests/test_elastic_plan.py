@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_api.planning.costs.timeline import StageTimes, timeline_of
 from rljob_api.planning.plan import ElasticPlan
-from rljob_api.planning.timeline import StageTimes, timeline_of
 from rljob_api.tests.builders import make_plan
 
 ELASTIC = (

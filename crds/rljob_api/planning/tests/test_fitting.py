@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
+from rljob_api.planning.costs.training_time import training_seconds
 from rljob_api.planning.fitting import fit
-from rljob_api.planning.limits import AXIS_BYTES, DEVICE_BYTES, FRAGMENTED, memory_problems
+from rljob_api.planning.memory.limits import AXIS_BYTES, DEVICE_BYTES, FRAGMENTED, memory_problems
+from rljob_api.planning.memory.tests.test_workers import gpus
 from rljob_api.planning.planner import draft, plan
-from rljob_api.planning.tests.test_memory import gpus
-from rljob_api.planning.training_time import training_seconds
 from rljob_api.tests.builders import make_job
 from rljob_api.vocabulary.problem import InvalidJobError
 

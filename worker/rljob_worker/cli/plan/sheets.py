@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.catalogue.profiles import AcceleratorProfile
+from rljob_api.memory.model_shape import Shapes
 from rljob_api.memory.phases import GroupMemory
-from rljob_api.planning.limits import PARTS
-from rljob_api.planning.memory import Shapes
+from rljob_api.planning.costs.traffic import EdgeTraffic, expected_bytes
+from rljob_api.planning.memory.limits import PARTS
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
-from rljob_api.planning.traffic import EdgeTraffic, expected_bytes
-from rljob_api.planning.version_sizes import VersionSizes, version_sizes
-from rljob_api.planning.weight_arrival import WeightArrival, weight_arrivals
-from rljob_api.planning.weights import WeightFlow, slot_bytes, slots_per_source, weight_flows
+from rljob_api.planning.weights.arrival import WeightArrival, weight_arrivals
+from rljob_api.planning.weights.flows import WeightFlow, slot_bytes, slots_per_source, weight_flows
+from rljob_api.planning.weights.version_sizes import VersionSizes, version_sizes
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.cli.plan.meshes import mesh_sheets, mesh_text
 from rljob_worker.cli.plan.sheet import NOTHING, Sheet

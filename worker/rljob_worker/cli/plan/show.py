@@ -12,10 +12,10 @@ import click
 from rljob_api.loading.load import parse_job
 from rljob_api.picture.graph_svg import render_svg
 from rljob_api.planning.advice import warnings_of
+from rljob_api.planning.costs.timeline import timeline_of
 from rljob_api.planning.fitting import Fit, fit
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan as plan_of
-from rljob_api.planning.timeline import timeline_of
 from rljob_worker.cli.jobfile import read_text
 from rljob_worker.cli.plan.sheet import paragraph
 from rljob_worker.cli.plan.sheets import plan_heading, sheets_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from fractions import Fraction
 
+from rljob_api.planning.costs.timeline import WEIGHT_SYNC, StageTimes
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.timeline import WEIGHT_SYNC, StageTimes
 from rljob_worker.errors import InvalidJob
 
 MOST_SECONDS = 10**9

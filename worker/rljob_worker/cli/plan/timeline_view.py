@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, log10
 
+from rljob_api.planning.costs.timeline import WEIGHT_SYNC, StageRun, StageTimes, Timeline
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.timeline import WEIGHT_SYNC, StageRun, StageTimes, Timeline
 from rljob_worker.cli.plan.sheet import paragraph
 
 MOST_COLUMNS = 100

@@ -18,7 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.planning.weights import WINDOW, WeightFlow, buffered_flows, least_memory, slot_bytes, slots_per_source
+from rljob_api.planning.weights.flows import (
+    WINDOW,
+    WeightFlow,
+    buffered_flows,
+    least_memory,
+    slot_bytes,
+    slots_per_source,
+)
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.databuffer.protocol.worker_answers import WeightsOfWorker
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId

@@ -9,7 +9,7 @@ from typing import Any
 from rljob_api.pipeline.buffer_capacity import capacity_of, layouts_of
 from rljob_api.pipeline.resolution import Resolution, assign_groups
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.versions import generating_version, policy_version
+from rljob_api.planning.weights.versions import generating_version, policy_version
 from rljob_worker.databuffer.leases.deliveries import Deliveries
 from rljob_worker.databuffer.leases.leases import Leases
 from rljob_worker.databuffer.leases.ledger import merge_outcomes

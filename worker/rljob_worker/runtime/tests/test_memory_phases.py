@@ -10,7 +10,7 @@ import torch
 
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
-from rljob_api.planning.memory import parallel_layout
+from rljob_api.planning.memory.layouts import parallel_layout
 from rljob_api.planning.planner import plan as plan_of
 from rljob_api.tests.builders import make_job, make_plan
 from rljob_worker.batch import Batch, Column

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from rljob_api.planning.versions import is_warm_up
+from rljob_api.planning.weights.versions import is_warm_up
 from rljob_api.v1alpha1 import RLJobSpec
 from rljob_worker.batch import Batch, Column
 from rljob_worker.batch.arrow import from_arrow, to_arrow

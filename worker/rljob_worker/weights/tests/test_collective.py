@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from rljob_api.memory.weight_slices import WeightSlices
-from rljob_api.planning.weights import WeightFlow
+from rljob_api.planning.weights.flows import WeightFlow
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.databuffer.tests.gang import group
 from rljob_worker.errors import PeerLost

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_api.loading.load import parse_job
+from rljob_api.planning.costs.timeline import StageRun, with_staleness
 from rljob_api.planning.planner import plan
-from rljob_api.planning.timeline import StageRun, with_staleness
 from rljob_worker.cli.plan.show import timeline_view
 from rljob_worker.cli.plan.timeline_view import axis, blocks, format_number, letters_of, timeline_json
 from rljob_worker.tests.documents import plan_of

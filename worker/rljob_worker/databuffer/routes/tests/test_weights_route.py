@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.planning.weights import WeightFlow
+from rljob_api.planning.weights.flows import WeightFlow
 from rljob_worker.databuffer.protocol.worker_answers import WeightsOfWorker
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.databuffer.routes.weights_route import WeightsRoute, WeightsRoutes

@@ -8,10 +8,10 @@ from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.limits import limit_of
-from rljob_api.planning.memory import memory_of
+from rljob_api.planning.memory.limits import limit_of
+from rljob_api.planning.memory.tests.test_workers import gpus
+from rljob_api.planning.memory.workers import memory_of
 from rljob_api.planning.planner import plan, with_recomputing
-from rljob_api.planning.tests.test_memory import gpus
 from rljob_api.tests.builders import TWO_GROUPS, make_job
 from rljob_api.vocabulary.problem import InvalidJobError
 

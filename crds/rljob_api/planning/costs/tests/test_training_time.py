@@ -5,9 +5,9 @@ import pytest
 from rljob_api.catalogue.profiles import AcceleratorSpeed
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
+from rljob_api.planning.costs.training_time import training_seconds
+from rljob_api.planning.memory.tests.test_workers import LITTLE, gpus
 from rljob_api.planning.planner import plan
-from rljob_api.planning.tests.test_memory import LITTLE, gpus
-from rljob_api.planning.training_time import training_seconds
 from rljob_api.tests.builders import make_job
 
 SHAPES = {"models/tiny": parse_shape(QWEN3_8B)}

@@ -5,9 +5,9 @@ import pytest
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.costs import model_passes
+from rljob_api.planning.costs.mesh_costs import model_passes
+from rljob_api.planning.memory.tests.test_workers import TINY
 from rljob_api.planning.planner import plan
-from rljob_api.planning.tests.test_memory import TINY
 from rljob_api.tests.builders import make_job, make_plan
 
 KEYS = {"num_attention_heads": 8, "num_key_value_heads": 2}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rljob_api.planning.plan import Plan
-from rljob_api.planning.timeline import (
+from rljob_api.planning.costs.timeline import (
     Simulation,
     StageTimes,
     Timeline,
@@ -17,6 +16,7 @@ from rljob_api.planning.timeline import (
     trainers_of,
     with_staleness,
 )
+from rljob_api.planning.plan import Plan
 from rljob_api.tests.builders import GRPO, PPO, TWO_GROUPS, dag, make_plan
 
 APART = make_plan(*TWO_GROUPS)

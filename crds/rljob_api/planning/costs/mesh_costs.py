@@ -33,11 +33,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from rljob_api.memory.model_shape import ModelShape
+from rljob_api.memory.model_shape import ModelShape, Shapes
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.pipeline.meshes import AxisCost, AxisWithCost, Mesh, MeshCost, context_way
-from rljob_api.planning.limits import Limits
-from rljob_api.planning.memory import Shapes, largest_of, memory_of, packs_of, parallel_layout
+from rljob_api.planning.memory.layouts import largest_of, packs_of, parallel_layout
+from rljob_api.planning.memory.limits import Limits
+from rljob_api.planning.memory.workers import memory_of
 from rljob_api.planning.plan import EnginePlan, Plan
 
 AXES: tuple[AxisWithCost, ...] = ("dp", "rp", "pp", "cp", "tp", "ep")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rljob_api.planning.versions import generating_version, num_updates, policy_version, versions_in_flight
+from rljob_api.planning.weights.versions import generating_version, num_updates, policy_version, versions_in_flight
 from rljob_api.tests.builders import make_plan
 
 PPO = "algorithm={name: PPO, critic: {warmupSteps: 2}}"

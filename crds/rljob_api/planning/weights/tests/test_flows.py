@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api.pipeline.buffer_capacity import memory_beside_weights, weights_share
 from rljob_api.planning.plan import Plan, WeightEdge
-from rljob_api.planning.weights import (
+from rljob_api.planning.weights.flows import (
     MIN_SLOT_BYTES,
     WINDOW,
     least_memory,

@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from math import ceil
 
 from rljob_api.catalogue.profiles import AcceleratorSpeed
+from rljob_api.memory.model_shape import Shapes
 from rljob_api.pipeline.meshes import MeshCost
-from rljob_api.planning.costs import model_passes
-from rljob_api.planning.memory import Shapes, packs_of, parallel_layout
+from rljob_api.planning.costs.mesh_costs import model_passes
+from rljob_api.planning.memory.layouts import packs_of, parallel_layout
 from rljob_api.planning.plan import EnginePlan, Plan
 
 STEP_BYTES = 28

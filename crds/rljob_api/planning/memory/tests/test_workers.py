@@ -13,7 +13,8 @@ from rljob_api.memory.sizes import PREFILL_TOKENS
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.memory import memory_of, parallel_layout
+from rljob_api.planning.memory.layouts import parallel_layout
+from rljob_api.planning.memory.workers import memory_of
 from rljob_api.planning.planner import plan
 from rljob_api.tests.builders import PPO, TWO_GROUPS, make_job
 from rljob_api.v1alpha1.data import VisionSpec

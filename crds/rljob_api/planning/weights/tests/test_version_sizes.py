@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rljob_api.memory.model_shape import ModelShape, parse_shape
+from rljob_api.planning.costs.timeline import with_staleness
 from rljob_api.planning.tests.configs import DENSE
-from rljob_api.planning.timeline import with_staleness
-from rljob_api.planning.version_sizes import VersionSizes, version_sizes
+from rljob_api.planning.weights.version_sizes import VersionSizes, version_sizes
 from rljob_api.tests.builders import TWO_GROUPS, TWO_POLICIES, dag, make_plan, pipeline
 
 GI = 1 << 30

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import ceil
 from typing import Literal
 
-from rljob_api.catalogue.columns import computes_full_kl
 from rljob_api.catalogue.optimizers import OPTIMIZERS
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.memory.activations import logits_bytes, scores_bytes
 from rljob_api.memory.generation import draw_bytes, row_cache_bytes
-from rljob_api.memory.model_shape import ModelShape
+from rljob_api.memory.model_shape import Shapes
 from rljob_api.memory.parallel_layout import ParallelLayout
 from rljob_api.memory.phases import LEAST_ASLEEP_BYTES, GroupMemory, PhaseMemory
 from rljob_api.memory.pictures import PictureMemory, picture_memory
-from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES, PREFILL_TOKENS, logits_elements
+from rljob_api.memory.sizes import ATTENDED, BUCKET_BYTES, NUMBER_BYTES, PREFILL_TOKENS, logits_elements
 from rljob_api.memory.training import UpdateMemory, update_memory
 from rljob_api.memory.video_encoder import VideoEncoderShape
 from rljob_api.memory.weight_slices import slice_parameters
-from rljob_api.pipeline.meshes import context_way
-from rljob_api.planning.limits import Limit, Limits
+from rljob_api.planning.memory.layouts import largest_of, packs_of, parallel_layout
+from rljob_api.planning.memory.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
-from rljob_api.planning.versions import warm_up_steps
-from rljob_api.planning.weights import MAX_SLOT_BYTES, WINDOW, WeightFlow, slot_bytes, weight_flows
+from rljob_api.planning.weights.flows import MAX_SLOT_BYTES, WINDOW, WeightFlow, slot_bytes, weight_flows
+from rljob_api.planning.weights.versions import warm_up_steps
 from rljob_api.v1alpha1 import RLJobSpec
-
-Shapes = Mapping[str, ModelShape]
-"""By the path of the model."""
-
-NUMBER_BYTES = {"Float32": 4, "BFloat16": 2, "Float64": 8}
 
 
 def memory_of(plan: Plan, shapes: Shapes, limits: Limits) -> tuple[GroupMemory, ...]:
@@ -66,13 +60,6 @@ def video_encoder(spec: RLJobSpec) -> str | None:
     """The path of the model that encodes videos in workers; None where none does."""
     simulator = spec.rollout.simulator
     return None if simulator is None or simulator.video is None else simulator.video.path
-
-
-def largest_of(num_pipeline_stages: int, shapes: Iterable[ModelShape]) -> tuple[int, ...]:
-    """The pipeline stages of which one has more than all others: the first, with the embedding and most micro-batches
-    on their way, or the last, with what makes logits of hidden states; any, where not all layers have experts."""
-    is_uneven = any(shape.experts is not None and shape.experts.dense for shape in shapes)
-    return tuple(range(num_pipeline_stages)) if is_uneven else tuple(dict.fromkeys((0, num_pipeline_stages - 1)))
 
 
 def _most(phases: tuple[PhaseMemory, ...]) -> PhaseMemory:
@@ -424,39 +411,6 @@ class _Worker:
             on_their_way=engine.mesh.pp - self.stage,
         )
         return max((made(responses=count) for count in {predicted, full or predicted}), key=lambda update: update.peak)
-
-
-def parallel_layout(plan: Plan, engine: EnginePlan, shape: ModelShape, pipeline_stage: int) -> ParallelLayout:
-    """How a pipeline stage of an engine that trains or scores keeps its part of a model. shape: of the whole of it."""
-    computed, mesh = NUMBER_BYTES[plan.precision], engine.mesh
-    ring = context_way(shape.key_heads, mesh) == "Ring"
-    if plan.has_value_head(engine):
-        shape = replace(shape, has_words=False)
-    shape = shape.split(mesh.tp).stage(pipeline_stage, mesh.pp)
-    on_cpu, ranks = plan.group(engine.group).device == "cpu", mesh.shards
-    optimizer = plan.spec.training.optimizer
-    layout = partial(
-        ParallelLayout,
-        replicas=mesh.rp,
-        offload=engine.offload,
-        states=optimizer.states,
-        num_states=len(OPTIMIZERS[optimizer.name].states),
-        ring=ring,
-        fuses_norms=plan.group(engine.group).device == "cuda",
-        compares_logits=shape.bounded or computes_full_kl(plan.spec),
-    )
-    if engine.adapter is not None:  # of every linear layer, though the job may name fewer
-        adapter = shape.adapter(engine.adapter.rank)
-        return layout(shape, ranks, computed, computed, on_cpu, adapter=adapter, tensor=mesh.tp)
-    stored = max(computed, 4) if engine.trainable else computed
-    return layout(shape, ranks, stored, computed, on_cpu, expert_ranks=mesh.ep, tensor=mesh.tp)
-
-
-def packs_of(plan: Plan, engine: EnginePlan) -> tuple[int, int]:
-    """Most tokens of a copy in one optimizer step, and of them in one pack."""
-    spec, mesh = plan.spec, engine.mesh
-    all_tokens = ceil(spec.mini_batch_rows / mesh.dp) * spec.longest_row
-    return all_tokens, min(max(spec.training.tokens_per_micro_batch * mesh.cp, spec.longest_row), all_tokens)
 
 
 def _beside(phase: PhaseMemory, part: Literal["checkpoint", "delta"], size: int) -> PhaseMemory:

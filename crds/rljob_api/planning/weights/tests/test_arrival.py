@@ -11,8 +11,8 @@ from rljob_api.loading.load import parse_job
 from rljob_api.memory.weight_slices import slice_parameters
 from rljob_api.planning.planner import plan
 from rljob_api.planning.tests.configs import DENSE
-from rljob_api.planning.tests.test_version_sizes import LARGE, shape_of
-from rljob_api.planning.weight_arrival import LINK_SHARE, weight_arrivals
+from rljob_api.planning.weights.arrival import LINK_SHARE, weight_arrivals
+from rljob_api.planning.weights.tests.test_version_sizes import LARGE, shape_of
 
 JOB = """\
 apiVersion: rljob.dev/v1alpha1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rljob_api.planning.memory import NUMBER_BYTES, Shapes
+from rljob_api.memory.model_shape import Shapes
+from rljob_api.memory.sizes import NUMBER_BYTES
 from rljob_api.planning.plan import Plan
-from rljob_api.planning.weights import WeightFlow, buffered_flows, store_bytes, store_room
+from rljob_api.planning.weights.flows import WeightFlow, buffered_flows, store_bytes, store_room
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import pytest
 
 from rljob_api.catalogue.column_widths import INDEX_BYTES
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.traffic import EdgeTraffic, expected_bytes, group_bytes, planned_row_bytes
+from rljob_api.planning.costs.traffic import EdgeTraffic, expected_bytes, group_bytes, planned_row_bytes
 from rljob_api.tests.builders import ROLLOUT, TWO_GROUPS, dag, make_plan
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes, parse_quantity
 

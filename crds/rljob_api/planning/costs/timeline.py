@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.planning.versions import generating_version
+from rljob_api.planning.weights.versions import generating_version
 
 WEIGHT_SYNC = "weights"
 """The name that a weight sync has among stages."""

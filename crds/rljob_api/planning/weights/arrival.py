@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rljob_api.catalogue.profiles import AcceleratorProfile, AcceleratorSpeed
+from rljob_api.memory.model_shape import Shapes
+from rljob_api.memory.sizes import NUMBER_BYTES
 from rljob_api.memory.weight_slices import slice_parameters
-from rljob_api.planning.memory import NUMBER_BYTES, Shapes
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.planning.weights import WeightFlow, slot_bytes, slots_per_source, weight_flows
+from rljob_api.planning.weights.flows import WeightFlow, slot_bytes, slots_per_source, weight_flows
 
 LINK_SHARE = 0.6
 """Part of a link that weights have at least (docs/benchmarks.md, Weights: 0.85 from eight sources)."""

@@ -1,0 +1,1 @@
+"""What a plan costs in time and bytes: of a mesh, of a step, over each edge."""

@@ -75,6 +75,9 @@ class AcceleratorSpeed(ApiModel):
     host_memory: float = Field(default=2e10, gt=0)
     """Bytes a second that the host's processors read and write for it, with all of its neighbours at work."""
 
+    cores: float = Field(default=12, ge=1)
+    """Cores of its host's processors: its share of them."""
+
 
 class AcceleratorProfile(ApiModel):
     """Everything that differs between accelerators."""

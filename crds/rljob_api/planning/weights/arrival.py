@@ -1,28 +1,42 @@
 """How weights arrive at the groups that generate with them, and for how long nothing is decoded meanwhile. Pure.
 
-    network   what a host takes / (its links x LINK_SHARE); what a host sends, where that takes longer
-    loading   a worker's slice / its link to the memory of the host
+    links       what a host takes / (its links x LINK_SHARE); what a host sends, where that takes longer
+    cores       what a host takes / (cores x TAKEN_BYTES) and what it hands on / (cores x SENT_BYTES), together
+    threads     what a host takes / (STREAM_THREADS x TAKEN_BYTES)
+    parent      what it takes from one parent / (its connections to that x TAKEN_BYTES)
+    loading     a worker's slice / its link to the memory of the host
 
-A host takes each byte once, and each of its workers its slice of that; by broadcasts a worker takes its slice itself.
+A host takes each byte once, and each of its workers its slice of that; by broadcasts a worker takes its slice itself,
+and no processor of its host touches it. A thread, or a connection, keeps one core busy: so many work, however many
+there are.
+
 Where versions come ahead of their use (`rollout.maxStaleness`) and the slots of a host that generates hold a whole one,
 it comes while the one before it decodes: the slices of all its workers are staged there, and decoding stands still to
-load them. Otherwise it stands still until the last chunk is there. Time of processors is not counted.
+load them. Otherwise it stands still until the last chunk is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from rljob_api.catalogue.profiles import AcceleratorProfile, AcceleratorSpeed
 from rljob_api.memory.model_shape import Shapes
 from rljob_api.memory.sizes import NUMBER_BYTES
 from rljob_api.memory.weight_slices import slice_parameters
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.planning.weights.flows import WeightFlow, slot_bytes, slots_per_source, weight_flows
+from rljob_api.planning.weights.flows import WINDOW, WeightFlow, slot_bytes, slots_per_source, weight_flows
+from rljob_api.planning.weights.trees import FAN_OUT, STREAM_THREADS, TreeLoad, stream_connections, tree_load
+from rljob_api.vocabulary import keys
+from rljob_api.vocabulary.quantity import amount
 
 LINK_SHARE = 0.6
 """Part of a link that weights have at least (docs/benchmarks.md, Weights: 0.85 from eight sources)."""
+TAKEN_BYTES, SENT_BYTES = 1.2e9, 2.4e9
+"""What a core of a data buffer takes from others, and what it gives to them, in a second (docs/weight-sync.md)."""
+
+Bound = Literal["links", "cores", "threads", "parent", "loading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +49,25 @@ class WeightArrival:
     """What goes into the worker that takes most: its slice."""
     host_bytes: int
     """What its host takes over the network."""
-    network_seconds: float | None
-    """None on CPUs, whose links no profile knows."""
-    loading_seconds: float | None
+    seconds: Mapping[Bound, float]
+    """By what bounds it; empty on CPUs, whose links no profile knows."""
     is_staged: bool
     """Whether all of it is on the host before decoding stops."""
+
+    @property
+    def network_seconds(self) -> float | None:
+        """Until a host has it."""
+        return max((self.seconds[item] for item in self.seconds if item != "loading"), default=None)
+
+    @property
+    def loading_seconds(self) -> float | None:
+        """From the host into the worker."""
+        return self.seconds.get("loading")
+
+    @property
+    def bound(self) -> Bound | None:
+        """What takes longest of the way of a version."""
+        return max(self.seconds, key=self.seconds.__getitem__, default=None)
 
     @property
     def pause_seconds(self) -> float | None:
@@ -70,15 +98,55 @@ def _arrival(
 ) -> WeightArrival:
     by_broadcasts = flow.transport == "Collective"
     host_bytes = kept * target.workers_per_host if by_broadcasts else whole
-    sent = whole * flow.most_sources(flow.source.name) / len(flow.source_ranks)
     taken_at, sent_at = _speed(target, profiles), _speed(flow.source, profiles)
-    network = loading = None
+    seconds = dict[Bound, float]()
     if taken_at is not None and sent_at is not None:
+        sent = whole * flow.most_sources(flow.source.name) / len(flow.source_ranks)
         sending = sent / (sent_at.network * flow.source.workers_per_host * LINK_SHARE)
-        network = max(host_bytes / (taken_at.network * target.workers_per_host * LINK_SHARE), sending)
-        loading = kept / taken_at.host
+        seconds["links"] = max(host_bytes / (taken_at.network * target.workers_per_host * LINK_SHARE), sending)
+        if not by_broadcasts:
+            load, cores = _tree_load(flow, target), buffer_cores(plan, target, taken_at)
+            sending = sent / (SENT_BYTES * buffer_cores(plan, flow.source, sent_at))
+            seconds["cores"] = max(core_seconds(flow, load, whole, cores), sending)
+            seconds["threads"] = whole / (STREAM_THREADS * TAKEN_BYTES)
+            seconds["parent"] = parent_seconds(flow, load, whole, cores)
+        seconds["loading"] = kept / taken_at.host
     staged = _holds_version(plan, flow, target, whole)
-    return WeightArrival(flow.name, target.name, kept, host_bytes, network, loading, staged)
+    return WeightArrival(flow.name, target.name, kept, host_bytes, seconds, staged)
+
+
+def core_seconds(flow: WeightFlow, load: TreeLoad, whole: int, cores: float) -> float:
+    """Seconds in which all cores take a model of `whole` bytes and hand on what others take of it."""
+    handed_on = whole * load.handed_on / len(flow.source_ranks)
+    return (whole / TAKEN_BYTES + handed_on / SENT_BYTES) / cores
+
+
+def parent_seconds(flow: WeightFlow, load: TreeLoad, whole: int, cores: float) -> float:
+    """Seconds of what comes from one parent over the connections to it, as many as there are chunks on their way."""
+    of_one_parent = whole * load.of_one_parent / len(flow.source_ranks)
+    return of_one_parent / (min(stream_connections(int(cores)), WINDOW * load.of_one_parent) * TAKEN_BYTES)
+
+
+def _tree_load(flow: WeightFlow, target: GroupPlan) -> TreeLoad:
+    """A pod of an elastic group has one parent for all sources, and children that have no other."""
+    num_sources = len(flow.source_ranks)
+    if target.elastic is not None:
+        return TreeLoad(FAN_OUT * num_sources, num_sources)
+    hosts = [rank // flow.source.workers_per_host for rank in flow.source_ranks]
+    return tree_load(hosts, sum(item.replicas for item in flow.targets if item.elastic is None))
+
+
+def buffer_cores(plan: Plan, group: GroupPlan, speed: AcceleratorSpeed) -> float:
+    """Cores that the data buffer of a host may use: of its accelerators' one less for each worker, at least one, and no
+    more than the pod template limits its container to."""
+    cores = max(1.0, (speed.cores - 1) * group.workers_per_host)
+    template = next(item.template for item in plan.spec.worker_groups if item.name == group.name)
+    pod = template.get("spec") or {}
+    for container in (*(pod.get("initContainers") or ()), *(pod.get("containers") or ())):
+        limit = ((container.get("resources") or {}).get("limits") or {}).get("cpu")
+        if container.get("name") == keys.CONTAINER_BUFFER and limit is not None:
+            cores = min(cores, float(amount(limit)))
+    return cores
 
 
 def _speed(group: GroupPlan, profiles: Mapping[str, AcceleratorProfile]) -> AcceleratorSpeed | None:

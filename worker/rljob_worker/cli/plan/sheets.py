@@ -11,7 +11,7 @@ from rljob_api.memory.phases import GroupMemory
 from rljob_api.planning.costs.traffic import EdgeTraffic, expected_bytes
 from rljob_api.planning.memory.limits import PARTS
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan, StagePlan
-from rljob_api.planning.weights.arrival import WeightArrival, weight_arrivals
+from rljob_api.planning.weights.arrival import Bound, WeightArrival, weight_arrivals
 from rljob_api.planning.weights.flows import WeightFlow, slot_bytes, slots_per_source, weight_flows
 from rljob_api.planning.weights.version_sizes import VersionSizes, version_sizes
 from rljob_api.vocabulary.quantity import format_bytes
@@ -158,19 +158,33 @@ def _flow_cells(plan: Plan, flow: WeightFlow) -> tuple[str, str]:
     return senders, f"{format_bytes(num_slots * slot)} ({num_slots} x {format_bytes(slot)})"
 
 
+_BOUNDS: Mapping[Bound, str] = {
+    "links": "links: more of them, or of senders",
+    "cores": "cores: more for data buffers",
+    "threads": "threads of a data buffer",
+    "parent": "connections: more hosts that send",
+    "loading": "loading: more tensor ranks",
+}
+"""What takes longest, and what to raise."""
+_PROCESSORS: Sequence[Bound] = ("cores", "threads", "parent")
+
+
 def _arriving_weights(arrivals: Sequence[WeightArrival]) -> Sheet:
     """What each worker that generates takes of a version, and for how long nothing is decoded."""
-    headers = ("edge", "into group", "a worker takes", "its host takes", "over links", "loaded", "decoding")
+    sizes, seconds = ("a worker takes", "its host takes"), ("over links", "by processors", "loaded")
+    headers = ("edge", "into group", *sizes, *seconds, "decoding", "bound by")
     return Sheet("A version of weights", headers, tuple(map(_arrival_cells, arrivals)))
 
 
 def _arrival_cells(arrival: WeightArrival) -> tuple[str, ...]:
-    seconds = [_seconds(arrival.network_seconds), _seconds(arrival.loading_seconds)]
+    by_processors = max((arrival.seconds[item] for item in _PROCESSORS if item in arrival.seconds), default=None)
+    seconds = map(_seconds, (arrival.seconds.get("links"), by_processors, arrival.loading_seconds))
     pause = "goes on until it is there" if arrival.is_staged else "stands still"
     if arrival.pause_seconds is not None:
         pause += f"{', then stands still' * arrival.is_staged} {_seconds(arrival.pause_seconds)}"
     sizes = format_bytes(arrival.worker_bytes), format_bytes(arrival.host_bytes)
-    return arrival.name, arrival.group, *sizes, *seconds, pause
+    bound = NOTHING if arrival.bound is None else _BOUNDS[arrival.bound]
+    return arrival.name, arrival.group, *sizes, *seconds, pause, bound
 
 
 def _seconds(number: float | None) -> str:

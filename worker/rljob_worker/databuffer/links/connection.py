@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow.flight as flight
 
+from rljob_api.planning.weights.trees import stream_connections
 from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.faults import errors_of
 from rljob_worker.databuffer.links.fencing import Headers, Identity, headers_of
@@ -58,9 +59,8 @@ STREAM_OPTIONS = [
 ]
 MESSAGES = 0
 """Number of the client for messages."""
-STREAM_CONNECTIONS = max(1, min(4, (os.cpu_count() or 1) // 2))
-"""Connections to one peer for streams, as many as there are at the same time: one keeps a core busy, and more than
-there are cores for take longer than one."""
+STREAM_CONNECTIONS = stream_connections(os.cpu_count() or 1)
+"""Connections to one peer for streams, as many as there are at the same time."""
 RENEW_SECONDS = 2.0
 HANDSHAKE_SECONDS = 2.0
 """How long finding out why a peer does not answer may take."""

@@ -26,12 +26,11 @@ from rljob_api.planning.weights.flows import (
     slot_bytes,
     slots_per_source,
 )
+from rljob_api.planning.weights.trees import child_places, parent_place, rotation
 from rljob_api.vocabulary.quantity import format_bytes
 from rljob_worker.databuffer.protocol.worker_answers import WeightsOfWorker
 from rljob_worker.databuffer.routes.hosts import Host, WorkerId
 from rljob_worker.errors import InvalidJob
-
-FAN_OUT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +103,27 @@ class WeightsRoute:
         ordinal = self._ordinal(host)
         if ordinal is None:
             return None
-        position = self._position(source, ordinal)
-        return source.host if position == 0 else self._at(source, (position - 1) // FAN_OUT)
+        place = parent_place(self._place(source, ordinal))
+        return source.host if place is None else self._at(source, place)
 
     def children(self, source: SourceRank, host: Host) -> list[Host]:
         """Whom a host gives the source's chunks to."""
         ordinal = self._ordinal(host)
         if ordinal is None:
             return [self._at(source, 0)] if self.num_targets else []
-        first = self._position(source, ordinal) * FAN_OUT + 1
-        return [self._at(source, child) for child in range(first, min(first + FAN_OUT, self.num_targets))]
+        places = child_places(self._place(source, ordinal), self.num_targets)
+        return [self._at(source, child) for child in places]
 
-    def _position(self, source: SourceRank, ordinal: int) -> int:
-        """Place of a target in the source's tree, whose places are numbered level by level."""
+    def _place(self, source: SourceRank, ordinal: int) -> int:
+        """Place of a target in the source's tree."""
         return (ordinal - self._rotation(source)) % self.num_targets
 
     def _rotation(self, source: SourceRank) -> int:
-        return source.number * self.num_targets // len(self.sources)
+        return rotation(source.number, len(self.sources), self.num_targets)
 
-    def _at(self, source: SourceRank, position: int) -> Host:
+    def _at(self, source: SourceRank, place: int) -> Host:
         """The host at a place of the source's tree."""
-        ordinal = (position + self._rotation(source)) % self.num_targets
+        ordinal = (place + self._rotation(source)) % self.num_targets
         for group in self.targets:
             if ordinal < group.replicas:
                 return Host(group.name, ordinal)

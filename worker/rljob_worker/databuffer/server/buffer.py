@@ -9,6 +9,7 @@ from typing import Any
 from rljob_api.pipeline.buffer_capacity import capacity_of, layouts_of
 from rljob_api.pipeline.resolution import Resolution, assign_groups
 from rljob_api.planning.plan import Plan
+from rljob_api.planning.weights.trees import STREAM_THREADS
 from rljob_api.planning.weights.versions import generating_version, policy_version
 from rljob_worker.databuffer.leases.deliveries import Deliveries
 from rljob_worker.databuffer.leases.leases import Leases
@@ -45,7 +46,6 @@ from rljob_worker.errors import PeerLost, RLJobError
 from rljob_worker.metrics.report import merge_reports
 
 NUM_WORK_THREADS = 4
-NUM_STREAM_THREADS = 32
 
 
 class DataBuffer:
@@ -69,7 +69,7 @@ class DataBuffer:
         self.monitor, self.worker_statuses = Monitor(threads), WorkerStatuses(threads.clock)
         self._clock, self._timer = threads.clock, Timer(self.break_down, threads)
         self._work = Work("work", NUM_WORK_THREADS, self.break_down, threads)
-        self._streams = Work("stream", NUM_STREAM_THREADS, self.break_down, threads)
+        self._streams = Work("stream", STREAM_THREADS, self.break_down, threads)
         self.guest_route = GuestRoute.of(plan)
         self.links = self._build_links(settings)
         self.weights_routes = WeightsRoutes.of(plan)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MAX_SOCKET_PATH = 107
 ENDS: tuple[signal.Signals, ...] = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
-FILES, FILES_OF_A_HOST = 512, 12
+FILES, FILES_OF_A_HOST = 512, 20
 """A host calls us and is called, a connection each, and as many as `STREAM_CONNECTIONS` bring bytes either way."""
 SWITCH_SECONDS = 0.0005
 """Many threads wait for sockets here and few compute: an answer must not wait 5 ms for another thread's turn."""

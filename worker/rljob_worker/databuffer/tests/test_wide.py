@@ -88,7 +88,7 @@ def test_six_hosts_and_one_share_of_most_of_the_arena(tmp_path: Path, waits: boo
 @pytest.mark.parametrize("num_hosts", [3, 4, 5])
 def test_as_many_sources_and_shares_as_stream_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_hosts: int):
     """One source less than there are threads, as many, and one more; each to as many shares."""
-    monkeypatch.setattr(buffer, "NUM_STREAM_THREADS", 4)
+    monkeypatch.setattr(buffer, "STREAM_THREADS", 4)
     num_rows = num_hosts * num_hosts
     plan = two_stages(
         (num_hosts, 1), (1, num_hosts), balance="Tokens", columns=("ids",), batch_size=num_rows, group_size=1

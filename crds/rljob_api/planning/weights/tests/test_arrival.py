@@ -42,19 +42,56 @@ def arrival(*overrides):
 
 
 def test_235_billion_parameters_are_an_eighth_for_each_of_eight_workers_and_take_seconds():
-    """470 GB into a host with 8 links of 50 GB/s, of which weights have 0.6: 1.96 s. 59 GB at 40 GB/s: 1.5 s."""
+    """470 GB into a host with 8 links of 50 GB/s, of which weights have 0.6: 1.96 s. 59 GB at 40 GB/s: 1.5 s. Of 96
+    cores workers keep 8, and 32 threads take 1.2 GB/s each: 12.2 s."""
     made = arrival()
     assert (made.group, made.worker_bytes, made.host_bytes) == ("rollout", SLICE, WHOLE)
     assert 470e9 < WHOLE < 471e9 and WHOLE / 8 < SLICE < 1.1 * WHOLE / 8
-    assert made.network_seconds == pytest.approx(WHOLE / (8 * 50e9 * LINK_SHARE))
+    assert made.seconds["links"] == pytest.approx(WHOLE / (8 * 50e9 * LINK_SHARE))
+    assert made.seconds["threads"] == pytest.approx(WHOLE / (32 * 1.2e9))
     assert made.loading_seconds == pytest.approx(SLICE / 40e9)
-    assert not made.is_staged and made.pause_seconds == made.network_seconds < 2
+    assert made.bound == "threads" and not made.is_staged and made.pause_seconds == made.network_seconds < 15
+
+
+def limited_to(cores):
+    template = f"{{spec: {{initContainers: [{{name: data-buffer, resources: {{limits: {{cpu: {cores}}}}}}}]}}}}"
+    return arrival(
+        f"workerGroups.0={{name: rollout, replicas: 8, accelerator: {{profile: nvidia-h100, count: 8}}, "
+        f"template: {template}}}"
+    )
+
+
+def test_a_host_needs_38_cores_to_take_235_billion_parameters_in_15_seconds():
+    """It takes 470 GB, 392 s of a core, and over 16 trees has 14 children, which take 14/16 of that: 171 s."""
+    made = limited_to(38)
+    assert made.bound == "cores" and made.network_seconds == pytest.approx(WHOLE / 38 * (1 / 1.2e9 + 14 / 16 / 2.4e9))
+    assert made.network_seconds < 15 < limited_to(37).network_seconds
+    assert limited_to("500m").network_seconds == pytest.approx(38 / 0.5 * made.network_seconds)
+
+
+def test_what_comes_from_one_parent_comes_over_its_connections():
+    """All of one host that trains, over 8 connections of 1.2 GB/s."""
+    one = "workerGroups.1={name: train, replicas: 1, accelerator: {profile: nvidia-h100, count: 8}}"
+    alone = "workerGroups.0={name: rollout, replicas: 1, accelerator: {profile: nvidia-h100, count: 8}}"
+    assert arrival(one, alone).seconds["parent"] == pytest.approx(WHOLE / (8 * 1.2e9))
+
+
+def test_pods_of_an_elastic_group_have_one_parent_and_two_children_of_all_sources():
+    elastic = (
+        "workerGroups.0={name: rollout, elastic: {min: 1, max: 8}, accelerator: {profile: nvidia-h100, count: 8}}",
+        "rollout.leaseRows=8", "rollout.maxStaleness=1",
+    )  # fmt: skip
+    made = arrival(*elastic)
+    assert made.seconds["parent"] == pytest.approx(WHOLE / (8 * 1.2e9))
+    assert made.seconds["cores"] == pytest.approx(WHOLE / 88 * (1 / 1.2e9 + 2 / 2.4e9))
 
 
 def test_a_host_that_sends_all_alone_may_be_the_slowest():
     """One trainer of one link sends all of it."""
     one = "workerGroups.1={name: train, replicas: 1, accelerator: {profile: nvidia-h100, count: 1}}"
-    assert arrival(one).network_seconds == pytest.approx(WHOLE / (50e9 * LINK_SHARE))
+    made = arrival(one)
+    assert made.seconds["links"] == pytest.approx(WHOLE / (50e9 * LINK_SHARE))
+    assert made.seconds["cores"] == pytest.approx(WHOLE / (11 * 2.4e9))
 
 
 def test_what_hosts_have_room_for_comes_while_the_version_before_decodes():
@@ -75,11 +112,12 @@ def test_where_generation_waits_for_every_version_nothing_comes_ahead():
 def test_by_broadcasts_a_host_takes_the_slices_of_its_workers():
     made = arrival("weightSync.transport=Collective")
     assert (made.worker_bytes, made.host_bytes, made.is_staged) == (SLICE, 8 * SLICE, False)
+    assert made.bound == "links" and set(made.seconds) == {"links", "loading"}
 
 
 def test_links_of_hosts_without_accelerators_are_not_known():
     made = arrival(*CPU)
-    assert (made.network_seconds, made.loading_seconds, made.pause_seconds) == (None, None, None)
+    assert (made.network_seconds, made.loading_seconds, made.pause_seconds, made.bound) == (None,) * 4
     assert made.worker_bytes == SLICE
 
 

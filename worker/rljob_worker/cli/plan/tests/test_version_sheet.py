@@ -25,13 +25,15 @@ def arrival_of(shapes, profile="nvidia-h100", **spec):
 
 
 def test_what_a_worker_takes_of_a_version_and_how_long_decoding_stands_still():
-    """30.5 GiB over one link of 50 GB/s, of which weights have 0.6: 1.09 s; into the accelerator at 40 GB/s 0.82 s."""
+    """30.5 GiB over one link of 50 GB/s, of which weights have 0.6: 1.09 s; through the four slots of one source, each
+    of 1.2 GB/s: 6.83 s; into the accelerator at 40 GB/s 0.82 s."""
     taken = ("weights/actor", "rollout", "30.5 GiB", "30.5 GiB")
-    assert arrival_of(SHAPES) == [(*taken, "1.1 s", "0.82 s", "stands still 1.1 s")]
+    bound = "connections: more hosts that send"
+    assert arrival_of(SHAPES) == [(*taken, "1.1 s", "6.8 s", "0.82 s", "stands still 6.8 s", bound)]
     ahead = {"rollout": {"maxStaleness": 1}, "dataBuffer": {"memory": "2Ti"}}
     (row,) = arrival_of(SHAPES, **ahead)
-    assert row == (*taken, "1.1 s", "0.82 s", "goes on until it is there, then stands still 0.82 s")
-    assert arrival_of(SHAPES, profile="") == [(*taken, "–", "–", "stands still")]
+    assert row == (*taken, "1.1 s", "6.8 s", "0.82 s", "goes on until it is there, then stands still 0.82 s", bound)
+    assert arrival_of(SHAPES, profile="") == [(*taken, "–", "–", "–", "stands still", "–")]
     assert arrival_of({}) == []
 
 

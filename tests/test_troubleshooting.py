@@ -18,7 +18,7 @@ def texts() -> str:
 
 
 def modules(package: Path) -> list[Path]:
-    return [path for path in sorted(package.rglob("*.py")) if "tests" not in path.parts]
+    return [path for path in sorted(package.rglob("*.py")) if "tests" not in path.relative_to(package).parts]
 
 
 def is_in_code(message: str) -> bool:

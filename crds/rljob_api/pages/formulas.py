@@ -31,7 +31,7 @@ class Explanation:
 
 def explanations(folder: Path) -> Mapping[Place, Explanation]:
     """What every registered part below a folder is explained by."""
-    files = [path for path in sorted(folder.rglob("*.py")) if "tests" not in path.parts]
+    files = [path for path in sorted(folder.rglob("*.py")) if "tests" not in path.relative_to(folder).parts]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
     docstrings = [dict(_docstrings(tree)) for tree in trees]
     everywhere = {name: text for docstring in docstrings for name, text in docstring.items()}

@@ -407,7 +407,7 @@ def test_text_that_is_none_is_named_with_its_place(tmp_path, plain):
     assert "latin.parquet holds text that is not UTF-8: " in refusal(tmp_path, plain, tmp_path / "latin.parquet")
     (tmp_path / "half.jsonl").write_text(json.dumps({"prompt": "a", "answer": "\ud83d"}) + "\n")
     assert "line 1 of " in (said := refusal(tmp_path, plain, tmp_path / "half.jsonl")) and "surrogates" in said
-    (tmp_path / "deep.jsonl").write_text('{"prompt": ' + "[" * 5000 + "]" * 5000 + "}\n")
+    (tmp_path / "deep.jsonl").write_text('{"prompt": ' + "[" * 1100 + "]" * 1100 + "}\n")
     assert "line 1 of " in (said := refusal(tmp_path, plain, tmp_path / "deep.jsonl")) and "recursion" in said
 
 

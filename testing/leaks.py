@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,18 @@ END_SECONDS = 5.0 * TIMEOUT_FACTOR
 """How long a thread or a process that is about to end may take."""
 LIBRARY_THREADS = ("tqdm_monitor",)
 """Beginnings of the names of threads that a library starts on first use and ends with the process."""
-LIBRARY_VARIABLES = ("PYTEST_CURRENT_TEST", "VLLM_")
-"""Beginnings of the names of variables that pytest or a library sets, which no test can help; all but pytest's are
-restored."""
+LIBRARY_VARIABLES = ("VLLM_",)
+"""Beginnings of the names of variables that a library sets, which no test can help; they are put back."""
 SESSION_COMMANDS = re.compile(r"multiprocessing\.(forkserver|resource_tracker)")
 """Command lines of multiprocessing's servers, which the first test to need them starts for all."""
 SESSION_MARK = b"RLJOB_TEST_MARK=" + 16 * b"0"
 """In the environment of the root fork server that `rljob_worker.tests.session_root` starts for all."""
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
-"""Audit events of a new process. Only after one of them are children searched for, which takes milliseconds."""
+"""Audit events of a new process. Only after one of them are children searched for."""
+CHANGES = frozenset({"os.putenv", "os.unsetenv"})
+"""Audit events of a variable. Only after one of them are variables compared, which takes longer than many a test."""
+CURRENT_TEST = "PYTEST_CURRENT_TEST"
+"""The variable that pytest sets and deletes in each test."""
 
 
 class LeakLedger:
@@ -42,17 +46,24 @@ class LeakLedger:
         self.threads: set[threading.Thread] = set()
         self.children: set[int] = set()
         self.variables: dict[str, str] = {}
-        self._has_started = True
-        sys.addaudithook(self._note_start)
+        self._has_started = self._has_changed = True
+        # a global is gone before the last events of an interpreter that ends
+        sys.addaudithook(partial(self._note, STARTS, CHANGES, os.fsencode(CURRENT_TEST)))
 
-    def _note_start(self, event: str, arguments: Any, starts: frozenset[str] = STARTS) -> None:
-        if event in starts:  # a global is gone before the last events of an interpreter that ends
+    def _note(
+        self, starts: frozenset[str], changes: frozenset[str], unless: bytes, event: str, arguments: tuple[Any, ...]
+    ) -> None:
+        if event in starts:
             self._has_started = True
+        elif event in changes and arguments[0] != unless:
+            self._has_changed = True
 
     def accept(self) -> None:
         """Whatever is there now may be there."""
         self.threads = set(threading.enumerate())
-        self.variables = dict(os.environ)
+        if self._has_changed:
+            self._has_changed = False
+            self.variables = variables()
         if self._has_started:
             self._has_started = False
             self.children = children()
@@ -60,19 +71,21 @@ class LeakLedger:
     def leaks(self, *, threads: bool, processes: bool) -> list[str]:
         """What is there beyond that, of threads and processes only where asked. Variables are put back; the rest is
         accepted, so that one test answers for it."""
-        variables = list(self._variables())
+        result = list(self._variables())
         if threads:
-            variables += until_gone(self._threads)
+            result += until_gone(self._threads)
         if processes:
-            variables += until_gone(self._processes)
+            result += until_gone(self._processes)
         self.accept()
-        return variables
+        return result
 
     def _variables(self) -> Iterator[str]:
-        now = dict(os.environ)
+        if not self._has_changed:
+            return
+        now = variables()
         for name in sorted(now.keys() | self.variables.keys()):
             before = self.variables.get(name)
-            if now.get(name) != before and name != "PYTEST_CURRENT_TEST":
+            if now.get(name) != before:
                 restore(name, before)
                 if not name.startswith(LIBRARY_VARIABLES):
                     yield f"environment variable {name} {_change(before, now.get(name))}"
@@ -108,15 +121,23 @@ def _change(before: str | None, now: str | None) -> str:
     return "set" if before is None else "deleted" if now is None else "changed"
 
 
+def variables() -> dict[str, str]:
+    """Those of this process, but for the one that pytest sets."""
+    return {name: value for name, value in os.environ.items() if name != CURRENT_TEST}
+
+
 def children() -> set[int]:
     """Process ids of the running children of this process."""
-    pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-    return {pid for pid in pids if _is_running_child(pid)}
+    own = os.getpid()
+    threads = os.listdir(f"/proc/{own}/task")
+    # a list that is read while one in it goes away may lack the next one: it is read twice
+    pids = {int(pid) for thread in 2 * threads for pid in _read(own, f"task/{thread}/children").split()}
+    return {pid for pid in pids if _is_running(pid)}
 
 
-def _is_running_child(pid: int) -> bool:
-    state, parent, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z", b"0")
-    return int(parent) == os.getpid() and state != b"Z"
+def _is_running(pid: int) -> bool:
+    state, *_ = _read(pid, "stat").rpartition(b")")[2].split() or (b"Z",)
+    return state != b"Z"
 
 
 def command_of(pid: int) -> str:
@@ -164,7 +185,7 @@ class Plugin:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
         if fixturedef.scope == "function":
             return (yield)
-        before, threads, processes = dict(os.environ), set(threading.enumerate()), self._ledger.children
+        before, threads, processes = variables(), set(threading.enumerate()), self._ledger.children
         try:
             return (yield)
         finally:
@@ -173,8 +194,8 @@ class Plugin:
                 self._threads[fixturedef] = threads
             if any(not _of_session(pid) for pid in self._ledger.children - processes):
                 self._processes[fixturedef] = processes
-            names = {name for name, _ in before.items() ^ os.environ.items()}
-            self._before[fixturedef] = {name: before.get(name) for name in names - {"PYTEST_CURRENT_TEST"}}
+            names = {name for name, _ in before.items() ^ variables().items()}
+            self._before[fixturedef] = {name: before.get(name) for name in names}
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         self._ledger.threads = self._threads.pop(fixturedef, self._ledger.threads)

@@ -10,6 +10,8 @@ from testing.tiers import part_of, tiers_of
 
 CHECKOUT = Path(__file__).parents[2]
 TESTPATHS = ("worker", "e2e/cluster")
+# without plugins of what is installed, which take longer to load than pytest itself
+ENVIRONMENT = {"PYTHONPATH": str(CHECKOUT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 PROJECT = {
     "conftest.py": "pytest_plugins = ['testing.tiers']",
     "pytest.ini": "[pytest]\naddopts = -q -p no:cacheprovider\ntestpaths = tests",
@@ -72,5 +74,5 @@ def pytest_in(folder: Path, *arguments: str, **files: str) -> str:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     command = [sys.executable, "-m", "pytest", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(CHECKOUT)})
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT)
     return done.stdout + done.stderr

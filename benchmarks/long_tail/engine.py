@@ -80,7 +80,7 @@ class TimedEngine:
     def abort(self, row_ids: Int64) -> EndedRequests:
         raise NotImplementedError
 
-    def load_weights(self, weights: Iterable[tuple[str, Any]], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, Any]], version: int, *, lasting: bool = False) -> None:
         self.version = version
 
 

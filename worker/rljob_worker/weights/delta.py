@@ -95,12 +95,12 @@ class DeltaLoader:
         self._version: int | None = None
         self._kept: dict[str, torch.Tensor] = {}
 
-    def load_weights(self, weights: Iterable[Named], version: int) -> None:
+    def load_weights(self, weights: Iterable[Named], version: int, *, lasting: bool = False) -> None:
         """Raises PeerLost by name for changes to another version than the one that is here, or with a part
         missing; after that only a full version is taken."""
         arriving = _Arriving(self._version, self._kept)
         self._version, self._kept = None, arriving.kept
-        self._engine.load_weights(arriving.whole(weights), version)
+        self._engine.load_weights(arriving.whole(weights), version, lasting=lasting)
         self._version = version
 
 

@@ -41,7 +41,7 @@ class WeightsEndpoint(Protocol):
 class Loader(Protocol):
     """What a target fills: a RolloutEngine, as far as weights go."""
 
-    def load_weights(self, weights: Iterable[Named], version: int) -> None: ...
+    def load_weights(self, weights: Iterable[Named], version: int, *, lasting: bool = False) -> None: ...
 
 
 class SliceLoader:
@@ -50,8 +50,9 @@ class SliceLoader:
     def __init__(self, engine: Loader) -> None:
         self._engine = engine
 
-    def load_weights(self, weights: Iterable[Named], version: int) -> None:
-        self._engine.load_weights(((tensor_name(name), tensor) for name, tensor in weights), version)
+    def load_weights(self, weights: Iterable[Named], version: int, *, lasting: bool = False) -> None:
+        named = ((tensor_name(name), tensor) for name, tensor in weights)
+        self._engine.load_weights(named, version, lasting=lasting)
 
 
 class Out(Protocol):

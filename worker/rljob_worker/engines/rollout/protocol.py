@@ -93,10 +93,11 @@ class RolloutEngine(Protocol):
         """What there is to do."""
         ...
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool = False) -> None:
         """Take of every tensor of a policy what this rank keeps (`slices`), by Hugging Face name, in any order and
-        rounded to the precision of the engine, and be of that version once the last one is there; each tensor is good
-        until the next one is asked for. Requests that run go on with it, what was computed for them made anew.
+        rounded to the precision of the engine, and be of that version once the last one is there. Each tensor is good
+        until the next one is asked for, all of them until this returns where they are `lasting`. Requests that run go
+        on with it, what was computed for them made anew.
 
         Raises InvalidJob naming tensors that are missing, that come twice, and names or shapes that the model does not
         have; after that, and after an error of `weights`, the engine generates no more until it has got a whole policy.

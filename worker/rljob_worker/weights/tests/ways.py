@@ -87,7 +87,7 @@ class Sampler:
         """What this rank keeps of a policy."""
         return dict(own_slices(tensors.items(), self.slices, self.rank))
 
-    def load_weights(self, weights: Iterator[Named], version: int) -> None:
+    def load_weights(self, weights: Iterator[Named], version: int, *, lasting: bool = False) -> None:
         def as_they_should_be() -> Iterator[Named]:
             for name, tensor in weights:
                 wanted = self.tensors.get(name)

@@ -150,7 +150,7 @@ class HTTPRollout:
     def release(self, row_ids: Indices) -> None:
         """Nothing is kept from others."""
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool = False) -> None:
         """Through a folder that the server reads."""
         self._cancel(list(self._called.values()))
         self._fault = f"the policy after version {self._version} has not come whole"

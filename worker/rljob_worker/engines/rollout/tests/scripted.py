@@ -51,7 +51,7 @@ class ScriptedEngine:
     def abort(self, row_ids: Indices) -> EndedRequests:
         raise NotImplementedError
 
-    def load_weights(self, weights: Iterable[tuple[str, Any]], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, Any]], version: int, *, lasting: bool = False) -> None:
         self.version = version
 
     def held_bytes(self, depth: str) -> int:

@@ -139,7 +139,7 @@ class TransformersRollout:
     def load(self) -> Load:
         return self._decoding.load
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool = False) -> None:
         self._decoding.put_back()
         self._decoding.release()
         self._weights.load(weights, version)

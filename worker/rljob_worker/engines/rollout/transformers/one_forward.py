@@ -130,7 +130,7 @@ class OneForwardRollout:
     def load(self) -> Load:
         return Load(running=0, waiting=len(self._waiting), paused=len(self._paused), free_tokens=FORWARD_TOKENS)
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool = False) -> None:
         self._weights.load(weights, version)
 
     @property

@@ -10,8 +10,9 @@
     starting           building it
     drawing            our sampler in place of its own
     cache              clearing its memory
-    reload_check       whether it computes with the weights that it was given
+    library_requests   what it is asked, and the tokens that come back
+    weights            giving it a policy
     engine             the engine
 
-Only `library`, `starting`, `drawing`, `engine` and `weights` need vLLM to be installed.
+Only `library`, `starting`, `drawing`, `engine`, `library_requests` and modules of `weights` need vLLM to be installed.
 """

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
-from vllm.inputs.engine import tokens_input
-from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.batch import Indices
 from rljob_worker.batch.row_index import row_number
-from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.parallel.mesh import ProcessMesh
 from rljob_worker.engines.picture_reader import PictureReader
-from rljob_worker.engines.rollout.cache_bytes import cache_bytes_per_token
 from rljob_worker.engines.rollout.limits import (
     NO_REQUEST,
     Limits,
@@ -33,25 +28,19 @@ from rljob_worker.engines.rollout.requests import EndedRequests, Ending, Load, P
 from rljob_worker.engines.rollout.responses import Response, ended_table, partial_responses, responses_of
 from rljob_worker.engines.rollout.shown_requests import require_pictures
 from rljob_worker.engines.rollout.stop_strings import StopTexts
-from rljob_worker.engines.rollout.vllm.cache import in_use, zero_cache
+from rljob_worker.engines.rollout.vllm.cache import cache_bytes, in_use, most_tokens, zero_cache
 from rljob_worker.engines.rollout.vllm.copies import outputs_digest
-from rljob_worker.engines.rollout.vllm.kept_slice import KeptSlice, kept_shapes
-from rljob_worker.engines.rollout.vllm.pictures import PictureInputs
-from rljob_worker.engines.rollout.vllm.sampling import arguments_of
-from rljob_worker.engines.rollout.vllm.weights import forget_expert_kernels, refresh_tied
+from rljob_worker.engines.rollout.vllm.library_requests import catch_up, inputs_of, params_of, require_finite, take
+from rljob_worker.engines.rollout.vllm.weights.policy_weights import PolicyWeights
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
-from rljob_worker.errors import BadData, EngineBroken, InvalidJob
+from rljob_worker.errors import EngineBroken, InvalidJob
 
 if TYPE_CHECKING:
-    from vllm.logprobs import FlatLogprobs
     from vllm.outputs import RequestOutput
 
 WHOLE = WeightSlices()
 """For a rank that is a copy of its own."""
 _CLOSED = "it is closed"
-_IN_STEPS, _AT_THE_END = RequestOutputKind.DELTA, RequestOutputKind.FINAL_ONLY
-"""When vLLM hands out tokens: at every step where a text may end the response, which costs an eighth of the speed of a
-tiny model; else once."""
 
 _SLEEP_LEVELS: dict[Depth, int] = {"Cache": 1, "Weights": 2}
 """Sleep levels of vLLM: 1 keeps the weights in host memory, 2 drops them too."""
@@ -82,14 +71,10 @@ class VLLMRollout:
         frozen: Callable[[str], bool] = lambda name: False,
         slices: WeightSlices = WHOLE,
     ) -> None:
-        own = mesh.rank % slices.tensor
-        self._parts = {name: slices.part(name, whole.shape, own) for name, whole in parameters.items()}
-        self._kept = kept_shapes(parameters, self._parts)
+        self._weights = PolicyWeights(parameters, slices, mesh.rank % slices.tensor, frozen)
         self._reader = reader
-        self._frozen, self._frozen_weights = frozen, dict[str, torch.Tensor]()
         self._engine = engine
         self._mesh = mesh
-        self._parameters = parameters
         self._end_token_ids = end_token_ids
         self._limits, self._stops = limits, StopTexts(vocabulary)
         self._can_sleep = can_sleep
@@ -128,7 +113,7 @@ class VLLMRollout:
         for _ in count() if most_steps is None else range(most_steps):
             if self._ended:
                 break
-            self._require_finite()
+            require_finite(self._running.values())
             if not self._running:
                 break
             if self._has_spoilt_cache:
@@ -149,7 +134,7 @@ class VLLMRollout:
         require_rows(row_ids, known, NO_REQUEST)
         result = [known[row] for row in row_ids.tolist()]
         for response in result:
-            self._catch_up(response)
+            catch_up(response, self._engine, self._version)
         return partial_responses(result)
 
     def abort(self, row_ids: Indices) -> EndedRequests:
@@ -177,8 +162,7 @@ class VLLMRollout:
 
     def hold(self, row_ids: Indices) -> None:
         """The prefix cache does: what is in no use stays, and the longest unused goes first."""
-        config = self._engine.vllm_config.cache_config
-        require_holdable(row_ids, self._given, (config.num_gpu_blocks or 0) * config.block_size)
+        require_holdable(row_ids, self._given, most_tokens(self._engine))
 
     def release(self, row_ids: Indices) -> None:
         """Nothing is kept from others."""
@@ -188,69 +172,25 @@ class VLLMRollout:
         running, free = in_use(self._engine)
         return Load(running, len(self._running) - running, len(self._paused), free)
 
-    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool = False) -> None:
         """Invalidates the prefix cache. What runs is preempted: its tokens stay, and the cache is filled anew from
         them. A cache that sleeps does so until something is generated."""
-        self._reload(self._copied(weights, version), version)
-
-    def load_lasting(self, weights: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-        """As `load_weights`, of tensors that stay as they are for as long as they are kept: none is copied."""
-        self._reload(self._in_order(weights, version), version)
-
-    def _reload(self, weights: Iterator[tuple[str, torch.Tensor | KeptSlice]], version: int) -> None:
         self._wake(_WEIGHTS)
         for response in self._running.values():
-            self._catch_up(response)
+            catch_up(response, self._engine, self._version)
         self._fault = f"the policy after version {self._version} has not come whole"
-        self._engine.apply_model(forget_expert_kernels)
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
-        self._engine.apply_model(refresh_tied)
+        self._weights.load(self._engine, weights, version, lasting=lasting)
         self._engine.reset_prefix_cache(reset_running_requests=True)
         if self._reader is not None:
             self._engine.reset_mm_cache()
             self._engine.reset_encoder_cache()  # features of the tower before
         self._version, self._fault = version, None
 
-    def _in_order(
-        self, weights: Iterable[tuple[str, torch.Tensor]], version: int
-    ) -> Iterator[tuple[str, torch.Tensor | KeptSlice]]:
-        """Every tensor of the policy, which must be all there; those that nobody trains are kept."""
-        for name, item in whole_policy(self._kept, weights, version):
-            tensor = item.to(self._kept[name].dtype)
-            if self._frozen(name):
-                self._frozen_weights[name] = tensor.to("cpu", copy=True)
-            yield name, self._in_whole(name, tensor)
-
-    def _copied(
-        self, weights: Iterable[tuple[str, torch.Tensor]], version: int
-    ) -> Iterator[tuple[str, torch.Tensor | KeptSlice]]:
-        """Every tensor of the policy, in memory of its own: vLLM fills a layer once all of its tensors have come, and
-        by then those that came first are others'. It fills all layers or none: what does not come is what came
-        last."""
-        own, rest = self._kept, dict(self._frozen_weights)
-        for name, item in whole_policy(own, weights, version, self._frozen):
-            copy = item.to(own[name].dtype, copy=True)
-            rest.pop(name, None)
-            if self._frozen(name):
-                self._frozen_weights[name] = copy.cpu()
-            yield name, self._in_whole(name, copy)
-        yield from ((name, self._in_whole(name, tensor)) for name, tensor in rest.items())
-
-    def _in_whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor | KeptSlice:
-        """What this rank keeps of a tensor, for loaders that take it out of the whole."""
-        part = self._parts[name]
-        return tensor if part.spans is None else KeptSlice.of(tensor, part, self._parameters[name].shape)
-
     def held_bytes(self, depth: Depth) -> int:
         """Cache and weights: at either depth both leave the device."""
         if not self._can_sleep:
             return 0
-        config = self._engine.vllm_config
-        num_tokens = (config.cache_config.num_gpu_blocks or 0) * config.cache_config.block_size
-        tensor, itemsize = config.parallel_config.tensor_parallel_size, config.model_config.dtype.itemsize
-        per_token = cache_bytes_per_token(config.model_config.hf_config, itemsize, tensor)
-        weights = sum(parameter.nbytes for parameter in self._parameters.values()) // tensor
-        held = {_CACHE: num_tokens * per_token, _WEIGHTS: weights}
+        held = {_CACHE: cache_bytes(self._engine), _WEIGHTS: self._weights.nbytes}
         return sum(num_bytes for part, num_bytes in held.items() if part not in self._asleep)
 
     def sleep(self, depth: Depth) -> None:
@@ -306,8 +246,8 @@ class VLLMRollout:
     def _add(self, responses: Sequence[Response]) -> None:
         """Let the library go on with what there is. Raises InvalidJob for a request that it refuses; it then has none
         of them."""
-        params = [_params(response, self._end_token_ids) for response in responses]
-        inputs = self._inputs(responses)
+        params = [params_of(response, self._end_token_ids) for response in responses]
+        inputs = inputs_of(responses, self._reader)
         added = list[Response]()
         try:
             for response, shown, item in zip(responses, inputs, params, strict=True):
@@ -324,18 +264,11 @@ class VLLMRollout:
             response.is_open = True
             self._running[response.name] = response
 
-    def _inputs(self, responses: Sequence[Response]) -> list[Any]:
-        pictures = None if self._reader is None else PictureInputs(self._reader)
-        return [
-            pictures.of(response) if pictures is not None and response.pictures else tokens_input(response.sequence())
-            for response in responses
-        ]
-
     def _take_out(self, responses: Sequence[Response]) -> None:
         """The library goes on with none of these; what it has of them is kept."""
         is_open = [response for response in responses if response.is_open]
         for response in is_open:
-            self._catch_up(response)
+            catch_up(response, self._engine, self._version)
             response.is_open = False
         self._engine.abort_request([response.name for response in is_open])
         taken = [self._running.pop(response.name, None) for response in responses]
@@ -344,7 +277,7 @@ class VLLMRollout:
     def _go_on(self, output: RequestOutput) -> None:
         """A request with what it has more than before; it may have ended with that."""
         response = self._running[output.request_id]
-        self._take(response, output)
+        take(response, output, self._version)
         response.is_open = not output.finished
         ending = response.ending(self._end_token_ids, is_finished=output.finished)
         if ending is not None:
@@ -352,15 +285,6 @@ class VLLMRollout:
         if response.is_open and (ending is not None or response.spoilt_by is not None):
             self._engine.abort_request([output.request_id])
             response.is_open = False
-
-    def _require_finite(self) -> None:
-        """Raises BadData as long as a spoilt request is there."""
-        for response in self._running.values():
-            if response.spoilt_by is not None:
-                raise BadData(
-                    f"row {row_number(response.row_id)}: the logits of policy version {response.spoilt_by} are not "
-                    f"finite after {len(response.tokens)} tokens of its response"
-                )
 
     def _clear_cache(self) -> None:
         """What runs is computed anew."""
@@ -372,36 +296,3 @@ class VLLMRollout:
         result, self._ended = self._ended, []
         self._given = {item.row_id: len(item.prompt) + len(item.tokens) for item, _ in result}
         return ended_table(result)
-
-    def _take(self, response: Response, output: RequestOutput) -> None:
-        """The tokens that one request has more than before."""
-        (result,) = output.outputs
-        known = 0 if response.stops else response.num_new
-        _add(response, result.token_ids, result.logprobs, known, self._version)
-
-    def _catch_up(self, response: Response) -> None:
-        """What the library has of a request that runs, of which it would say nothing before its end."""
-        if not response.is_open:
-            return
-        state = self._engine.output_processor.request_states[response.handle]
-        known = response.num_new
-        _add(response, state.detokenizer.output_token_ids, state.logprobs_processor.logprobs, known, self._version)
-
-
-def _add(response: Response, tokens: Sequence[int], flat: FlatLogprobs, known: int, version: int) -> None:
-    """The tokens that a response does not know yet. flat: of each of the tokens, the sampled one and then those that it
-    asks for."""
-    if response.top is None:
-        response.add(tokens[known:], flat.logprobs[known:], version)
-        return
-    places = list(zip(flat.start_indices, flat.end_indices, strict=True))[known:]
-    likely = [(flat.token_ids[begin + 1 : end], flat.logprobs[begin + 1 : end]) for begin, end in places]
-    response.add(tokens[known:], [flat.logprobs[begin] for begin, _ in places], version, likely)
-
-
-def _params(response: Response, end_token_ids: tuple[int, ...]) -> SamplingParams:
-    kind = _IN_STEPS if response.stops else _AT_THE_END
-    try:
-        return SamplingParams(**arguments_of(response, end_token_ids), output_kind=kind)
-    except VLLMValidationError as error:
-        raise InvalidJob(f"row {row_number(response.row_id)}: vLLM does not sample so: {error}") from error

@@ -32,7 +32,6 @@ from rljob_worker.engines.rollout.vllm.copies import executor_of, own_groups
 from rljob_worker.engines.rollout.vllm.drawing import draw_by_position
 from rljob_worker.engines.rollout.vllm.engine import VLLMRollout
 from rljob_worker.engines.rollout.vllm.process_state import preserved_process_state
-from rljob_worker.engines.rollout.vllm.reload_check import Probe, ReferenceAnswer, difference_from, require_near
 from rljob_worker.engines.rollout.vllm.settings import (
     VLLMSettings,
     cpu_cache_bytes,
@@ -40,6 +39,7 @@ from rljob_worker.engines.rollout.vllm.settings import (
     require_block_size,
     vision_arguments,
 )
+from rljob_worker.engines.rollout.vllm.weights.reload_check import Probe, ReferenceAnswer, difference_from, require_near
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
 
@@ -110,7 +110,7 @@ def _load(
     probe = Probe.of(policy.model.config, settings.longest_row, reader)
     beside = LayeredPass(ReferenceAnswer(probe, reader)) if mesh.is_leader else None
     whole = policy.tensors(beside, layer_is_read=lambda: mesh.range_in_copy(0))
-    engine.load_lasting(own_slices(whole, slices, mesh.rank % slices.tensor), 0)
+    engine.load_weights(own_slices(whole, slices, mesh.rank % slices.tensor), 0, lasting=True)
     difference = difference_from(engine, probe, settings.longest_row, None if beside is None else beside.result)
     shared, _ = mesh.from_leader((1,), lambda: (np.array([difference]), None))
     require_near(float(shared[0]), settings.dtype, type(policy.model).__name__)

@@ -23,8 +23,8 @@ from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.rollout.slices import Named, own_slices
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, write_model
 from rljob_worker.engines.rollout.vllm.library import load_start
-from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
+from rljob_worker.engines.rollout.vllm.weights.reload_check import require_faithful
 from rljob_worker.engines.tests.ranks import run_fresh_ranks
 from rljob_worker.errors import InvalidJob
 

@@ -18,13 +18,13 @@ from rljob_worker.engines.models.policy_by_layers import PolicyByLayers
 from rljob_worker.engines.parallel.mesh import build_meshes
 from rljob_worker.engines.rollout.tests.subjects import CPU, END
 from rljob_worker.engines.rollout.vllm.library import load_start
-from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.tests.with_vllm.test_experts import (
     LONGEST,
     SETTINGS,
     in_processes,
     slices_of_rank,
 )
+from rljob_worker.engines.rollout.vllm.weights.reload_check import require_faithful
 
 SIZES = {
     "intermediate_size": 96,

@@ -21,8 +21,8 @@ from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, POSITIONS, VOCABULARY, write_model
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.engines.rollout.vllm.library import load_start
-from rljob_worker.engines.rollout.vllm.reload_check import require_faithful
 from rljob_worker.engines.rollout.vllm.settings import VLLMSettings
+from rljob_worker.engines.rollout.vllm.weights.reload_check import require_faithful
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
 

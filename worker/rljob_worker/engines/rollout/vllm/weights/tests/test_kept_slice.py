@@ -5,7 +5,7 @@ import torch
 
 from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.engines.rollout.slices import cut
-from rljob_worker.engines.rollout.vllm.kept_slice import KeptSlice
+from rljob_worker.engines.rollout.vllm.weights.kept_slice import KeptSlice
 
 SLICES = WeightSlices(tensor=2, heads=4, key_heads=2)
 ROWS, COLUMNS = "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.down_proj.weight"

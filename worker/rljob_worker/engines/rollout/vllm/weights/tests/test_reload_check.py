@@ -15,7 +15,7 @@ from rljob_worker.engines.models import random_policy
 from rljob_worker.engines.models.policy_by_layers import LayeredPass, PolicyByLayers
 from rljob_worker.engines.rollout.requests import EndedRequests
 from rljob_worker.engines.rollout.transformers import TransformersRollout
-from rljob_worker.engines.rollout.vllm.reload_check import Probe, ReferenceAnswer, require_faithful
+from rljob_worker.engines.rollout.vllm.weights.reload_check import Probe, ReferenceAnswer, require_faithful
 from rljob_worker.engines.router import routers
 from rljob_worker.engines.tests.builders import END, write_config
 from rljob_worker.errors import InvalidJob

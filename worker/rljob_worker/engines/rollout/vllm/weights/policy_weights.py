@@ -1,0 +1,66 @@
+"""The weights of one vLLM engine: a policy that arrives tensor by tensor, and what of it is kept for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import torch
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from rljob_api.memory.weight_slices import WeightSlices
+from rljob_worker.engines.arriving_policy import whole_policy
+from rljob_worker.engines.rollout.vllm.weights.kept_slice import KeptSlice, kept_shapes
+from rljob_worker.engines.rollout.vllm.weights.layouts import forget_expert_kernels, refresh_tied
+
+
+class PolicyWeights:
+    """parameters: names and shapes of the policy, tied names sharing a tensor; their values are never read. slices: how
+    the ranks of a copy share the tensors of a checkpoint; of each `rank` is given what it keeps. frozen: of which
+    parameters new weights need not come, since nobody trains them."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        slices: WeightSlices,
+        rank: int,
+        frozen: Callable[[str], bool],
+    ) -> None:
+        self._parameters, self._num_ranks = parameters, slices.tensor
+        self._parts = {name: slices.part(name, whole.shape, rank) for name, whole in parameters.items()}
+        self._kept = kept_shapes(parameters, self._parts)
+        self._frozen, self._frozen_weights = frozen, dict[str, torch.Tensor]()
+
+    @property
+    def nbytes(self) -> int:
+        """Of this rank."""
+        return sum(parameter.nbytes for parameter in self._parameters.values()) // self._num_ranks
+
+    def load(
+        self, engine: LLMEngine, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool
+    ) -> None:
+        """Reload the layers of an engine with what comes. lasting: as in `RolloutEngine.load_weights`. Raises
+        InvalidJob as that does."""
+        engine.apply_model(forget_expert_kernels)
+        arriving = self._arriving(weights, version, lasting=lasting)
+        engine.collective_rpc("reload_weights", kwargs={"weights_iterator": arriving})
+        engine.apply_model(refresh_tied)
+
+    def _arriving(
+        self, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool
+    ) -> Iterator[tuple[str, torch.Tensor | KeptSlice]]:
+        """Every tensor of the policy, in memory of its own unless it lasts: vLLM fills a layer once all of its tensors
+        have come, and by then those that came first are others'. It fills all layers or none: what does not come is
+        what came last."""
+        rest = dict(self._frozen_weights)
+        for name, item in whole_policy(self._kept, weights, version, self._frozen_weights.__contains__):
+            tensor = item.to(self._kept[name].dtype, copy=not lasting)
+            rest.pop(name, None)
+            if self._frozen(name):
+                self._frozen_weights[name] = tensor.to("cpu", copy=lasting)
+            yield name, self._in_whole(name, tensor)
+        yield from ((name, self._in_whole(name, tensor)) for name, tensor in rest.items())
+
+    def _in_whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor | KeptSlice:
+        """What this rank keeps of a tensor, for loaders that take it out of the whole."""
+        part = self._parts[name]
+        return tensor if part.spans is None else KeptSlice.of(tensor, part, self._parameters[name].shape)

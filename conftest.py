@@ -9,7 +9,7 @@ os.environ.update(ONE_THREAD)
 
 from hypothesis import settings  # noqa: E402
 
-pytest_plugins = ["testing.garbage", "testing.tiers", "testing.leaks", "testing.order"]
+pytest_plugins = ["testing.bytecode", "testing.garbage", "testing.tiers", "testing.leaks", "testing.order"]
 
 # No example has a time limit: on a busy machine it says nothing of the code. `ci` draws the same examples in every run;
 # `search`, without it, others each time, and remembers those that failed: few in a run are many in time. `long` draws

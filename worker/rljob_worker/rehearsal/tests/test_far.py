@@ -164,20 +164,23 @@ def test_a_model_of_the_hub_is_looked_at_where_the_hub_is_known(tmp_path, hub):
     assert "team/tiny has no weights as safetensors files" in verdict_on(job, ()).text()
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("team/tyni", "the hub shows no model team/tyni; correct the name"),
-        ("team/tiny@v9", "the hub has no revision v9 of the model team/tiny"),
-        ("models/of/the/team", "models/of/the/team is neither a directory here nor a name of the hub"),
-        ("./gone", "there is no such file or directory"),
-    ],
-)
-def test_a_model_that_the_hub_cannot_have_is_found(tmp_path, hub, name, words, monkeypatch):
+WRONG_MODELS = {
+    "team/tyni": "the hub shows no model team/tyni",
+    "team/tiny@v9": "the hub has no revision v9 of the model team/tiny",
+    "models/of/the/team": "models/of/the/team is neither a directory here nor a name of the hub",
+    "./gone": "there is no such file or directory",
+}
+
+
+def test_models_that_the_hub_cannot_have_are_found(tmp_path, hub, monkeypatch):
+    """All in one job: whoever asks the hub is a process that imports its library."""
     hub.models["team/tiny"] = {}
     monkeypatch.setenv("HF_TOKEN", "hf_0")
-    (problem,) = verdict_on(write(tmp_path, {}, {MODEL: name}), ()).problems
-    assert words.partition("; ")[0] in problem.message and problem.path == "spec.models[0].path"
+    models = [{"name": f"m{number}", "path": path} for number, path in enumerate(WRONG_MODELS)]
+    job = write(tmp_path, {}, {"models": [models[0] | {"name": "actor"}, *models[1:]]})
+    said = {problem.path: problem.message for problem in verdict_on(job, ()).problems}
+    for number, words in enumerate(WRONG_MODELS.values()):
+        assert words in said[f"spec.models[{number}].path"]
 
 
 @pytest.mark.slow

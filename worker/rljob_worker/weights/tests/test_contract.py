@@ -172,22 +172,13 @@ def missing(edge):
     return "layer.3.weight of the rollout model did not come"
 
 
-def extra(edge):
-    edge.policy.buckets[1].append(("extra.bias", torch.ones(3)))
-    return r"extra.bias of shape \(3,\), but the rollout model has none of that name"
-
-
 def another_shape(edge):
     edge.policy.buckets[1][1] = ("layer.3.weight", torch.ones(2, 2))
     return r"layer.3.weight of shape \(2, 2\), but the rollout model has one of shape \(30, 8\)"
 
 
-def twice(edge):
-    edge.policy.buckets[2].append(edge.policy.buckets[0][0])
-    return "layer.0.weight came twice"
-
-
-@pytest.mark.parametrize("change", [missing, extra, another_shape, twice])
+# found at the end, and among others; the other mistakes are of `copy_policy` alone: engines/tests/test_arriving_policy.py
+@pytest.mark.parametrize("change", [missing, another_shape])
 def test_another_model_is_refused_by_name_and_the_version_stays_what_it_was(edge, change):
     edge.hold(buckets_of([[700, 40], [1, 30], [4], [9]]))
     edge.assert_synced()

@@ -145,7 +145,8 @@ async def for_each(
     After the first error no further one is begun; those under way end, and then it is raised, as it is: in a group of
     exceptions nobody would know it.
     """
-    waiting, errors = iter(items), list[Exception]()
+    all_items, errors = list(items), list[Exception]()
+    waiting = iter(all_items)
 
     async def work() -> None:
         for item in waiting:
@@ -157,7 +158,7 @@ async def for_each(
                 errors.append(error)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(max_in_flight):
+        for _ in range(min(max_in_flight, len(all_items))):
             group.create_task(work())
     if errors:
         raise errors[0]

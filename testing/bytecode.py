@@ -1,7 +1,7 @@
 """A pytest plugin: of several processes that collect the same tests, one compiles a module and the others read it.
 
-They collect the same files at the same time. Without this, in a fresh checkout, each of them compiles each test file,
-whose asserts pytest rewrites, and all that it imports, torch among it: more than half of the time that collection takes.
+They collect the same files at the same time. Without this, in a fresh checkout, each of them compiles every test file,
+whose asserts pytest rewrites, and all that it imports, torch among it: half of the time that collection takes.
 """
 
 from __future__ import annotations

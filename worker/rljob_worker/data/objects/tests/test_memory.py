@@ -10,7 +10,7 @@ from rljob_worker.data.prompts import PromptEncoder
 from rljob_worker.data.survey import survey
 from rljob_worker.data.tests.tokenizers_for_tests import words_tokenizer
 
-LINE = b'{"prompt": "%s"}\n' % (b"a word " * 12)
+LINE = b'{"prompt": "%s"}\n' % (b"a word " * 2)
 BLOCK_ROWS = 200
 
 
@@ -44,5 +44,5 @@ def test_a_survey_takes_as_much_memory_whatever_the_size_of_the_data(tmp_path, m
     monkeypatch.setattr("rljob_worker.data.objects.lines.SCAN_BYTES", BLOCK_ROWS * len(LINE))
     most_bytes(tmp_path / "first", 2 * BLOCK_ROWS)  # whatever is made once
     few, many = (most_bytes(tmp_path, blocks * BLOCK_ROWS) for blocks in (16, 56))
-    # 40,000 rows more; whatever is kept of each is a number of 8 bytes at the least
+    # 8,000 rows more; whatever is kept of each is a number of 8 bytes at the least
     assert many - few < 40 * BLOCK_ROWS * 8

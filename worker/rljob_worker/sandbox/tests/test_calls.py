@@ -102,40 +102,44 @@ def test_only_the_variables_that_are_named_reach_a_process(monkeypatch):
     assert result["TMPDIR"] == result["HOME"] and not Path(result["TMPDIR"]).exists()
 
 
-@pytest.mark.parametrize(
-    ("what", "cause", "words"),
-    [
-        ("bytes", "NotJson", "returned bytes, which is not JSON"),
-        ("nan", "NotJson", "returned nan at ['score'][1], which is not JSON"),
-        ("surrogate", "NotJson", "lone surrogate"),
-        ("object", "NotJson", "returned object"),
-        ("circle", "NotJson", "which is not JSON"),
-        ("large", "OutputTooLarge", "returned 10000002 bytes, more than the 65536 that a call may"),
-    ],
+SPOILT = (
+    ("bytes", "NotJson", "returned bytes, which is not JSON"),
+    ("nan", "NotJson", "returned nan at ['score'][1], which is not JSON"),
+    ("surrogate", "NotJson", "lone surrogate"),
+    ("object", "NotJson", "returned object"),
+    ("circle", "NotJson", "which is not JSON"),
+    ("large", "OutputTooLarge", "returned 10000002 bytes, more than the 65536 that a call may"),
 )
-def test_what_is_not_json_or_too_large_is_an_error(what, cause, words):
-    error = once(target("returns"), what=what).error
-    assert error.cause == cause and words in error.message
 
 
-def test_tuples_are_lists():
-    assert once(target("returns"), what="tuple").value == [1, "a"]
+def test_what_is_not_json_or_too_large_is_an_error_and_tuples_are_lists():
+    async def play(calls):
+        for what, cause, words in SPOILT:
+            said = await failure(calls, "s", "returns", what=what)
+            assert said[0] == cause and words in said[1]
+            assert await value(calls, "s", "returns", what="tuple") == [1, "a"]
+
+    played(play, target("returns"))
 
 
-@pytest.mark.parametrize(
-    ("what", "cause", "words"),
-    [
-        ("raise", "Raised", "ValueError: no such page at "),
-        ("exit", "Raised", "SystemExit: 3"),
-        ("die", "Died", "its process ended: exit code 9"),
-        ("signal", "Died", "its process ended: signal SIGUSR1"),
-        ("close", "Died", "its process ended: signal SIGKILL"),
-    ],
+FAILURES = (
+    ("raise", "Raised", "ValueError: no such page at "),
+    ("exit", "Raised", "SystemExit: 3"),
+    ("die", "Died", "its process ended: exit code 9"),
+    ("signal", "Died", "its process ended: signal SIGUSR1"),
+    ("close", "Died", "its process ended: signal SIGKILL"),
 )
+
+
 @pytest.mark.parametrize("function", ["fails", "fails_in_loop"])
-def test_a_failure_is_an_answer(function, what, cause, words):
-    error = once(target(function), what=what).error
-    assert error.cause == cause and words in error.message
+def test_a_failure_is_an_answer(function):
+    async def play(calls):
+        for what, cause, words in FAILURES:
+            said = await failure(calls, what, function, what=what)
+            assert said[0] == cause and words in said[1]
+            assert await value(calls, what, function, what="x") == "x"
+
+    played(play, target(function))
 
 
 @pytest.mark.parametrize(
@@ -152,26 +156,25 @@ def test_a_copy_that_a_function_forks_does_not_answer():
     assert once(target("fails"), what="fork and return").value == "fork and return"
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (("nothing", None, {}), 'there is no target "nothing"; there are add, Counter, Broken'),
-        (("add", None, {}), "missing a required argument: 'a'"),
-        (("add", None, {"a": 1, "c": 2}), "unexpected keyword argument 'c'"),
-        (("add", None, {"a": float("nan")}), "the arguments are not JSON"),
-        (("add", None, {"a": b"x"}), "the arguments are not JSON"),
-        (("add", "step", {"a": 1}), "is a function and has no method 'step'"),
-        (("Counter", None, {}), "is a class: name the method to call"),
-        (("Counter", "_secret", {}), "has no method '_secret'; it has fail, step, where"),
-        (("Counter", "leap", {}), "has no method 'leap'"),
-    ],
+MISFITS = (
+    (("nothing", None, {}), 'there is no target "nothing"; there are add, Counter, Broken'),
+    (("add", None, {}), "missing a required argument: 'a'"),
+    (("add", None, {"a": 1, "c": 2}), "unexpected keyword argument 'c'"),
+    (("add", None, {"a": float("nan")}), "the arguments are not JSON"),
+    (("add", None, {"a": b"x"}), "the arguments are not JSON"),
+    (("add", "step", {"a": 1}), "is a function and has no method 'step'"),
+    (("Counter", None, {}), "is a class: name the method to call"),
+    (("Counter", "_secret", {}), "has no method '_secret'; it has fail, step, where"),
+    (("Counter", "leap", {}), "has no method 'leap'"),
 )
-def test_a_call_that_does_not_fit_is_refused(call, words):
+
+
+def test_a_call_that_does_not_fit_is_refused():
     async def play(calls):
-        name, method, arguments = call
-        error = (await calls.call("s", name, method, arguments)).error
-        assert error.cause == "Refused" and words in error.message
-        assert await value(calls, "s", "add", a=1) == 2
+        for call, words in MISFITS:
+            error = (await calls.call("s", *call)).error
+            assert error.cause == "Refused" and words in error.message
+            assert await value(calls, "s", "add", a=1) == 2
 
     played(play, target("add"), target("Counter"), target("Broken"))
 

@@ -177,7 +177,7 @@ def another_shape(edge):
     return r"layer.3.weight of shape \(2, 2\), but the rollout model has one of shape \(30, 8\)"
 
 
-# found at the end, and among others; the other mistakes are of `copy_policy` alone: engines/tests/test_arriving_policy.py
+# found at the end and in between; what else may be wrong copy_policy finds: engines/tests/test_arriving_policy.py
 @pytest.mark.parametrize("change", [missing, another_shape])
 def test_another_model_is_refused_by_name_and_the_version_stays_what_it_was(edge, change):
     edge.hold(buckets_of([[700, 40], [1, 30], [4], [9]]))

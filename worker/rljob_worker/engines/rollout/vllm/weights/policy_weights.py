@@ -33,7 +33,8 @@ class PolicyWeights:
     @property
     def nbytes(self) -> int:
         """Of this rank."""
-        return sum(parameter.nbytes for parameter in self._parameters.values()) // self._num_ranks
+        whole: int = sum(parameter.nbytes for parameter in self._parameters.values())
+        return whole // self._num_ranks
 
     def load(
         self, engine: LLMEngine, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool

@@ -58,22 +58,24 @@ def test_forks_draw_different_numbers(server: OwnServer, tmp_path: Path) -> None
     assert len(drawn) == 3
 
 
-@pytest.mark.parametrize(
-    ("script", "status", "log"),
-    [
-        ({"exit": 0}, 0, ""),
-        ({"exit": 65}, 65, ""),
-        ({"exit": "no such model"}, 1, "no such model\n"),
-        ({"raise": "no idea"}, 1, "LookupError: no idea"),
-        ({"open": "/no/such/file"}, 1, "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'"),
-    ],
-)
-def test_ends_are_told_as_of_a_program(
-    server: OwnServer, tmp_path: Path, script: dict[str, object], status: int, log: str
-) -> None:
-    asked = ask(server, tmp_path, SCRIPT=script)
-    assert ended(server) == ("worker-0", status)
-    assert log in asked.log.read_text() and bool(log) == bool(asked.log.read_text())
+ENDS = {
+    "done": ({"exit": 0}, 0, ""),
+    "mistaken": ({"exit": 65}, 65, ""),
+    "said": ({"exit": "no such model"}, 1, "no such model\n"),
+    "raised": ({"raise": "no idea"}, 1, "LookupError: no idea"),
+    "refused": (
+        {"open": "/no/such/file"},
+        1,
+        "FileNotFoundError: [Errno 2] No such file or directory: '/no/such/file'",
+    ),
+}
+
+
+def test_ends_are_told_as_of_a_program(server: OwnServer, tmp_path: Path) -> None:
+    for name, (script, status, log) in ENDS.items():
+        asked = ask(server, tmp_path, name, SCRIPT=script)
+        assert ended(server) == (name, status)
+        assert log in asked.log.read_text() and bool(log) == bool(asked.log.read_text())
 
 
 def test_a_killed_fork_is_told_with_its_signal_and_its_name(server: OwnServer, tmp_path: Path) -> None:

@@ -127,4 +127,4 @@ def _sync(
     gang: Gang, group: str, rank: int, trained: Mapping[str, object], generating: Mapping[str, RolloutEngine]
 ) -> WeightSync:
     transports = {"DataBuffer": BufferTransport(gang.client(group, rank))}
-    return build_weight_sync(gang.plan, group, rank, transports, trained, generating, slices_of(gang.plan))
+    return build_weight_sync(gang.plan, group, rank, transports, trained, generating, slices_of(gang.plan), CPU)

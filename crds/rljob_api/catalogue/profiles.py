@@ -72,6 +72,9 @@ class AcceleratorSpeed(ApiModel):
     host: float = Field(default=4e10, gt=0)
     """Bytes a second to the memory of its host."""
 
+    device_memory: float = Field(default=2.5e12, gt=0)
+    """Bytes a second that it reads or writes of its own memory: 2.5e12 is 75 % of an H100's peak."""
+
     host_memory: float = Field(default=2e10, gt=0)
     """Bytes a second that the host's processors read and write for it, with all of its neighbours at work."""
 

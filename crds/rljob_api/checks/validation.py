@@ -75,6 +75,7 @@ _CORRECTED = (
     sizes.check_lengths,
     weights.check_transport,
     weights.check_staleness,
+    weights.check_staging,
     weights.check_lease_rows,
     elastic.check_elastic_bounds,
     elastic.check_elastic_stages,

@@ -33,6 +33,8 @@ class PhaseMemory(ApiModel):
     """The copy that is written while steps go on; none of an accelerator's, as the copy lies in the host's."""
     delta: int = 0
     """What was sent or came last of weights that go as changes (weightSync.delta); in the host as well."""
+    staged: int = 0
+    """Slices of the next version, which come while one decodes (weightSync.staging)."""
     peak: int = 0
     """Together. Less than the sum where parts are most at different times."""
     host: int = 0

@@ -206,6 +206,13 @@ class WeightSyncSpec(ApiModel):
     memory of the hosts and Arrow Flight, from many workers. `Collective`: broadcasts on a process group across worker
     groups, of NCCL between accelerators. `Auto`: InProcess where that can be, else DataBuffer. Default Auto."""
 
+    staging: Literal["Auto", "Host", "Device"] = "Auto"
+    """Where a version waits that comes ahead of its use, with rollout.maxStaleness. `Host`: in the data buffer of the
+    host, as far as its slots have room; decoding stands still while workers load it. `Device`: each worker copies its
+    slice into the memory of its device while the version before decodes, which takes as much again as its weights, and
+    decoding stands still for a copy within the device. `Auto`: Device on accelerators where the plan finds room for it,
+    else Host. Default Auto."""
+
     delta: WeightDeltaSpec | None = None
     """Send only what changed. Not with InProcess. Unset: every version is sent whole."""
 

@@ -250,7 +250,7 @@ def build_guest(environment: WorkerEnvironment, plan: Plan, client: BufferClient
         schedule=schedule,
         handover=Handover(plan, group.name, local_rank, client, plan.spec.data_buffer.deadline_seconds),
         weights=build_weight_sync(
-            plan, group.name, local_rank, transports, {}, resources.rollout_engines, slices_of(mirrored)
+            plan, group.name, local_rank, transports, {}, resources.rollout_engines, slices_of(mirrored), device
         ),
         validation=next(iter(build_validations(plan, stages, local_rank, resources, access).values()), None),
         num_pieces=route.num_pieces,

@@ -123,6 +123,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
             resources.train_engines,
             resources.rollout_engines,
             slices_of(mirrored),
+            device,
         ),
         validations=build_validations(plan, stages, rank, resources, access),
         checkpoints=Checkpoints(environment, trainable, schedule, data, weights),

@@ -117,6 +117,8 @@ class Worker:
         """One training step, or one generation step of a group that is ahead of training; how it ended."""
         with self.profiler.profiled(step):
             self.handover.begin_step(step)
+            if self.lag:
+                self.stage_weights(step)
             for plan, stage in self.schedule:
                 self.run_stage(plan, stage, step)
             self.figures.add(self.handover.end_step())
@@ -210,13 +212,24 @@ class Worker:
 
     def take_weights(self, trained: int) -> None:
         """As a generator: the weights that a training step left behind, unless this rank has them."""
-        spec = self.plan.spec
-        oldest = policy_version(spec, self.opening.step) if spec.checkpoint.versions == "Redraw" else 0
-        version = generating_version(spec, trained + self.lag + 1, oldest=oldest)
+        version = self.generating_version(trained + self.lag + 1)
         if version != self.version:
             self.version = version
             with self.figures.watched("weights"):
                 self.figures.add(self.weights.sync(version))
+
+    def stage_weights(self, step: int) -> None:
+        """As a generator: while `step` is drawn the weights that draw the next one may come. Those were left behind by
+        a training step before this one, so that they are sent, though this be the last."""
+        version = self.generating_version(step + 1)
+        if version != self.version:
+            self.weights.stage(version)
+
+    def generating_version(self, step: int) -> int:
+        """The version that a generation step draws with."""
+        spec = self.plan.spec
+        oldest = policy_version(spec, self.opening.step) if spec.checkpoint.versions == "Redraw" else 0
+        return generating_version(spec, step, oldest=oldest)
 
     def follow(self, trained: int) -> None:
         """As a generator: what the end of a training step asks for, `lag` generation steps later. Its validation

@@ -128,6 +128,18 @@ def test_any_number_of_generators_draws_the_same(tiny, tmp_path, name):
     assert one == two == four
 
 
+@pytest.mark.slow
+def test_versions_that_wait_on_the_device_draw_what_those_do_that_wait_on_the_host(tiny, tmp_path):
+    """Also where the run is killed while one waits, and goes on."""
+    host, device = (
+        asynchronous_job(tiny, "GRPO", 1, weightSync={"staging": staging}) for staging in ("Host", "Device")
+    )
+    waiting_on_host = run_in(tmp_path / "host", host)
+    killed = run_in(tmp_path / "device", device, crashes=True)
+    assert "restart 1 of 3, from the checkpoint of step 2" in killed.output
+    assert learnt(killed) == learnt(waiting_on_host)
+
+
 def model_with_experts(tiny: Path, path: Path) -> dict[str, str]:
     """A model with experts that has the tiny one's tokens."""
     shutil.copytree(tiny / "model", path, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))

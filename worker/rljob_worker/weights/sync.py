@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.planning.plan import Plan, WeightTransport
 from rljob_api.planning.weights.flows import WeightFlow, weight_flows
+from rljob_api.planning.weights.staging import stages_on_device
 from rljob_api.v1alpha1 import WeightDeltaSpec
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.engines.rollout.protocol import RolloutEngine
@@ -28,6 +29,10 @@ from rljob_worker.weights.endpoints import (
     WeightsEndpoint,
 )
 from rljob_worker.weights.slices import kept_by
+from rljob_worker.weights.staging import StagingTarget
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Transport(Protocol):
@@ -96,10 +101,17 @@ class WeightSync:
                 chunks = part(endpoint.model, endpoint.number, len(endpoint.sources))
                 endpoint.send_again(version, keep, unpack_tensors(chunks))
 
+    def stage(self, version: int) -> None:
+        """Begin to take a version that the next `sync` or `pass_over` is of, where this rank has memory for it; the
+        engine may decode meanwhile."""
+        for endpoint in self.endpoints:
+            if isinstance(endpoint, StagingTarget):
+                endpoint.stage(version)
+
     def pass_over(self, version: int) -> None:
         """Wait for a version that is sent, and take nothing of it."""
         for endpoint in self.endpoints:
-            if isinstance(endpoint, TargetEndpoint):
+            if isinstance(endpoint, TargetEndpoint | StagingTarget):
                 endpoint.pass_over(version)
 
     def close(self) -> None:
@@ -116,8 +128,10 @@ def build_weight_sync(
     train_engines: Mapping[str, TrainEngine],
     rollout_engines: Mapping[str, RolloutEngine],
     slices: Mapping[str, WeightSlices],
+    device: torch.device,
 ) -> WeightSync:
-    """The endpoints of one rank, in the order of the plan's edges. slices: of every model that is sent or copied."""
+    """The endpoints of one rank, in the order of the plan's edges. slices: of every model that is sent or copied.
+    device: of the engines."""
     endpoints = list[WeightsEndpoint](_in_process(plan, group, rank, train_engines, rollout_engines, slices))
     delta = plan.spec.weight_sync.delta
     for flow in weight_flows(plan):
@@ -128,7 +142,10 @@ def build_weight_sync(
         elif any(target.name == group for target in flow.targets):
             engine = SliceLoader(rollout_engines[flow.model])
             receiver, keeps = transport.receiver(flow, group, rank), kept_by(rank % flow.tensor)
-            endpoints.append(TargetEndpoint(DeltaLoader(engine) if delta else engine, receiver, keeps))
+            if stages_on_device(plan, group):
+                endpoints.append(StagingTarget(engine, receiver, keeps, device))
+            else:
+                endpoints.append(TargetEndpoint(DeltaLoader(engine) if delta else engine, receiver, keeps))
     return WeightSync(endpoints)
 
 

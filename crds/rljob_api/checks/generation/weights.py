@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.checks.subject import Subject, problem
 from rljob_api.pipeline.buffer_capacity import layouts_of, weight_edges
 from rljob_api.vocabulary.problem import Problem
@@ -54,6 +55,22 @@ def check_staleness(subject: Subject) -> Iterator[Problem]:
     if spec.stop.steps <= staleness:
         message = f"the job ends with step {spec.stop.steps}, and all its steps would be drawn with the first weights"
         yield problem(path, staleness, message, f"Write at most {spec.stop.steps - 1}, or more stop.steps.")
+
+
+def check_staging(subject: Subject) -> Iterator[Problem]:
+    """Versions come ahead of their use, into engines of workers that stay."""
+    spec = subject.spec
+    if spec.weight_sync.staging != "Device":
+        return
+    message = None
+    if not spec.rollout.max_staleness:
+        message = "with rollout.maxStaleness 0 no version comes ahead of its use"
+    elif spec.elastic_group is not None:
+        message = f"pods of the elastic group {spec.elastic_group.name} learn with each lease which version they need"
+    elif ROLLOUT_ENGINES[spec.rollout.engine].is_remote:
+        message = f"rollout.engine {spec.rollout.engine} has its weights in a server"
+    if message is not None:
+        yield problem("spec.weightSync.staging", "Device", message, "Write Auto or Host.")
 
 
 def check_lease_rows(subject: Subject) -> Iterator[Problem]:

@@ -155,12 +155,25 @@ def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit, hosts_hel
     )
 
 
-PARTS = ("weights", "optimizer", "gradients", "activations", "logits", "pictures", "cache", "checkpoint", "delta")
+PARTS = (
+    "weights",
+    "optimizer",
+    "gradients",
+    "activations",
+    "logits",
+    "pictures",
+    "cache",
+    "checkpoint",
+    "delta",
+    "staged",
+)
 """Parts of a phase's memory, in the order in which they are shown."""
 
 
 def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> str:
     """The fields that would help, those that give most first."""
+    if phase.staged:
+        return "Write weightSync.staging: Host, or lower rollout.memoryFraction."
     if phase.cache > phase.weights + phase.optimizer:
         return "Lower rollout.maxResponseTokens or data.maxPromptTokens: not one row of this length has room."
     trained = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]

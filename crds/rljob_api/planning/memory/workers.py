@@ -24,6 +24,7 @@ from rljob_api.planning.memory.layouts import largest_of, packs_of, parallel_lay
 from rljob_api.planning.memory.limits import Limit, Limits
 from rljob_api.planning.plan import EnginePlan, GroupPlan, Plan
 from rljob_api.planning.weights.flows import MAX_SLOT_BYTES, WINDOW, WeightFlow, slot_bytes, weight_flows
+from rljob_api.planning.weights.staging import stageable_flows
 from rljob_api.planning.weights.versions import warm_up_steps
 from rljob_api.v1alpha1 import RLJobSpec
 
@@ -79,6 +80,30 @@ class _Worker:
     """Which of the pipeline stages of what is trained is this worker's."""
 
     def phases(self) -> Iterator[PhaseMemory]:
+        """After the load with the slices of the next version, where they come ahead: if the job says so, and by default
+        on an accelerator with room for them beside all else."""
+        load, *others = self._phases()
+        staged = self._next_slices
+        if self.plan.spec.weight_sync.staging == "Auto" and staged:
+            room = 0 if self.group.device == "cpu" or self.limit is None else self.limit.usable
+            staged *= max(phase.peak for phase in others) + staged <= room
+        yield load
+        yield from (_beside(phase, "staged", staged) for phase in others)
+
+    @property
+    def _next_slices(self) -> int:
+        """Bytes that this worker takes of a version of every model that it may take ahead of its use."""
+        if self.plan.spec.weight_sync.staging == "Host":
+            return 0
+        models = {flow.model: flow.tensor for flow in stageable_flows(self.plan, self.group.name)}
+        return sum(
+            slice_parameters(self.shapes[engine.path], models[engine.model]) * NUMBER_BYTES[self.plan.precision]
+            + self._tower(engine)
+            for engine in self._generating
+            if engine.model in models
+        )
+
+    def _phases(self) -> Iterator[PhaseMemory]:
         optimizer = sum(self.layout(engine).optimizer_kept for engine in self._training if engine.trainable)
         weights = sum(self.layout(engine).kept for engine in self._training)
         weights += sum(self._copy(engine) for engine in self._generating)
@@ -413,5 +438,5 @@ class _Worker:
         return max((made(responses=count) for count in {predicted, full or predicted}), key=lambda update: update.peak)
 
 
-def _beside(phase: PhaseMemory, part: Literal["checkpoint", "delta"], size: int) -> PhaseMemory:
+def _beside(phase: PhaseMemory, part: Literal["checkpoint", "delta", "staged"], size: int) -> PhaseMemory:
     return phase.model_copy(update={part: size, "peak": phase.peak + size})

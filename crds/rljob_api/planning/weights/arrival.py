@@ -10,9 +10,9 @@ A host takes each byte once, and each of its workers its slice of that; by broad
 and no processor of its host touches it. A thread, or a connection, keeps one core busy: so many work, however many
 there are.
 
-Where versions come ahead of their use (`rollout.maxStaleness`) and the slots of a host that generates hold a whole one,
-it comes while the one before it decodes: the slices of all its workers are staged there, and decoding stands still to
-load them. Otherwise it stands still until the last chunk is there.
+Where versions come ahead of their use (`rollout.maxStaleness`), a worker whose device has room takes its slice while
+the version before decodes, and decoding stands still for a copy within the device. Where not the device but the slots
+of the host have room for a version, it stands still to load slices from there; else until the last chunk is there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rljob_api.memory.sizes import NUMBER_BYTES
 from rljob_api.memory.weight_slices import slice_parameters
 from rljob_api.planning.plan import GroupPlan, Plan
 from rljob_api.planning.weights.flows import WINDOW, WeightFlow, slot_bytes, slots_per_source, weight_flows
+from rljob_api.planning.weights.staging import stages_on_device
 from rljob_api.planning.weights.trees import FAN_OUT, STREAM_THREADS, TreeLoad, stream_connections, tree_load
 from rljob_api.vocabulary import keys
 from rljob_api.vocabulary.quantity import amount
@@ -36,6 +37,7 @@ LINK_SHARE = 0.6
 TAKEN_BYTES, SENT_BYTES = 1.2e9, 2.4e9
 """What a core of a data buffer takes from others, and what it gives to them, in a second (docs/weight-sync.md)."""
 
+Staged = Literal["Host", "Device"]
 Bound = Literal["links", "cores", "threads", "parent", "loading"]
 
 
@@ -51,8 +53,10 @@ class WeightArrival:
     """What its host takes over the network."""
     seconds: Mapping[Bound, float]
     """By what bounds it; empty on CPUs, whose links no profile knows."""
-    is_staged: bool
-    """Whether all of it is on the host before decoding stops."""
+    staged: Staged | None
+    """Where all of it is before decoding stops; None: nowhere."""
+    switch_seconds: float | None
+    """Of a copy of the slice within the device; None on CPUs."""
 
     @property
     def network_seconds(self) -> float | None:
@@ -74,7 +78,9 @@ class WeightArrival:
         """For how long nothing is decoded: chunks are loaded as they come."""
         if self.network_seconds is None or self.loading_seconds is None:
             return None
-        return self.loading_seconds if self.is_staged else max(self.network_seconds, self.loading_seconds)
+        if self.staged is None:
+            return max(self.network_seconds, self.loading_seconds)
+        return self.switch_seconds if self.staged == "Device" else self.loading_seconds
 
 
 def weight_arrivals(plan: Plan, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile]) -> Iterator[WeightArrival]:
@@ -99,7 +105,7 @@ def _arrival(
     by_broadcasts = flow.transport == "Collective"
     host_bytes = kept * target.workers_per_host if by_broadcasts else whole
     taken_at, sent_at = _speed(target, profiles), _speed(flow.source, profiles)
-    seconds = dict[Bound, float]()
+    seconds, switch = dict[Bound, float](), None
     if taken_at is not None and sent_at is not None:
         sent = whole * flow.most_sources(flow.source.name) / len(flow.source_ranks)
         sending = sent / (sent_at.network * flow.source.workers_per_host * LINK_SHARE)
@@ -111,8 +117,10 @@ def _arrival(
             seconds["threads"] = whole / (STREAM_THREADS * TAKEN_BYTES)
             seconds["parent"] = parent_seconds(flow, load, whole, cores)
         seconds["loading"] = kept / taken_at.host
-    staged = _holds_version(plan, flow, target, whole)
-    return WeightArrival(flow.name, target.name, kept, host_bytes, seconds, staged)
+        switch = 2 * kept / taken_at.device_memory  # read once, written once
+    on_host: Staged | None = "Host" if _holds_version(plan, flow, target, whole) else None
+    staged = "Device" if stages_on_device(plan, target.name) else on_host
+    return WeightArrival(flow.name, target.name, kept, host_bytes, seconds, staged, switch)
 
 
 def core_seconds(flow: WeightFlow, load: TreeLoad, whole: int, cores: float) -> float:

@@ -179,9 +179,10 @@ def _arriving_weights(arrivals: Sequence[WeightArrival]) -> Sheet:
 def _arrival_cells(arrival: WeightArrival) -> tuple[str, ...]:
     by_processors = max((arrival.seconds[item] for item in _PROCESSORS if item in arrival.seconds), default=None)
     seconds = map(_seconds, (arrival.seconds.get("links"), by_processors, arrival.loading_seconds))
-    pause = "goes on until it is there" if arrival.is_staged else "stands still"
+    there = {"Device": "goes on until it is on the device", "Host": "goes on until it is there", None: "stands still"}
+    pause = there[arrival.staged]
     if arrival.pause_seconds is not None:
-        pause += f"{', then stands still' * arrival.is_staged} {_seconds(arrival.pause_seconds)}"
+        pause += f"{', then stands still' * (arrival.staged is not None)} {_seconds(arrival.pause_seconds)}"
     sizes = format_bytes(arrival.worker_bytes), format_bytes(arrival.host_bytes)
     bound = NOTHING if arrival.bound is None else _BOUNDS[arrival.bound]
     return arrival.name, arrival.group, *sizes, *seconds, pause, bound

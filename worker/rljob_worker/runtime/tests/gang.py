@@ -82,12 +82,17 @@ class Weights:
         self._end, self._moment, self._published, self._trainers = end, moment, published, trainers
         self.version = -1
         self._kept = set()
+        self._staged = None
 
     def open(self, meeting):
         pass
 
     def close(self):
-        pass
+        assert self._staged is None, f"version {self._staged} was staged for nothing"
+
+    def stage(self, version):
+        assert self._trainers is not None and version > self.version, f"{version} after {self.version}"
+        self._staged = version
 
     def sync(self, version, keep=()):
         if self._trainers is None:
@@ -102,6 +107,8 @@ class Weights:
         return {"weights/version": mean(version)}
 
     def pass_over(self, version):
+        assert self._staged in (None, version), f"version {self._staged} was staged, not {version}"
+        self._staged = None
         self._end.await_published(self._published, version, self._trainers)
 
     def unpin(self):

@@ -1,5 +1,7 @@
 """Which ranks send, help, receive or copy which weights."""
 
+import torch
+
 from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.tests.documents import plan_of
 from rljob_worker.weights.delta import DeltaLoader, DeltaSender
@@ -12,6 +14,7 @@ from rljob_worker.weights.endpoints import (
 )
 from rljob_worker.weights.sync import build_weight_sync
 
+CPU = torch.device("cpu")
 SLICES = WeightSlices()
 
 
@@ -33,7 +36,9 @@ def two_groups(workers=3, transport="Auto", delta=None):
 
 def sides_of(plan, group, rank, transport="DataBuffer"):
     engines = {"actor": "trainer"}, {"actor": "sampler"}
-    return build_weight_sync(plan, group, rank, {transport: Transport()}, *engines, {"actor": SLICES}).endpoints
+    return build_weight_sync(
+        plan, group, rank, {transport: Transport()}, *engines, {"actor": SLICES}, torch.device("cpu")
+    ).endpoints
 
 
 def test_every_rank_that_trains_sends_and_every_rank_that_samples_receives():

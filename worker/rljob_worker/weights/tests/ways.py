@@ -27,6 +27,7 @@ from rljob_worker.weights.sync import WeightSync, build_weight_sync
 Named = tuple[str, torch.Tensor]
 TRAIN, ROLLOUT = "train", "rollout"
 HEADS, KEY_HEADS = 8, 2
+CPU = torch.device("cpu")
 
 
 class Policy:
@@ -120,7 +121,7 @@ class Way:
                     {"actor": self.samplers[rank]} if name == rollout else {},
                 )
                 self.syncs.append(
-                    build_weight_sync(plan, name, rank, transports[name, rank], *engines, {"actor": slices})
+                    build_weight_sync(plan, name, rank, transports[name, rank], *engines, {"actor": slices}, CPU)
                 )
 
     def hold(self, buckets: list[list[Named]]) -> None:
@@ -195,7 +196,7 @@ def way(
             gang: Gang = stack.enter_context(in_process(plan, directory))
             transports = {place: {transport: BufferTransport(gang.client(*place))} for place in ranks}
         if transport == "Collective":
-            collective = CollectiveTransport(1, "gloo", torch.device("cpu"), seconds, slot_bytes=4096)
+            collective = CollectiveTransport(1, "gloo", CPU, seconds, slot_bytes=4096)
             transports = {place: {transport: collective} for place in ranks}
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         made = Way(plan, transports)

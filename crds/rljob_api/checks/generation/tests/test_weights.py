@@ -110,3 +110,22 @@ def test_weights_that_are_broadcast_take_no_room_in_data_buffers():
     little = "dataBuffer.memory=12Mi"
     assert problems(*TWO_GROUPS, little, "weightSync.transport=Collective") == []
     assert problems(*TWO_GROUPS, little)[0].path == "spec.dataBuffer.memory"
+
+
+def test_versions_wait_on_devices_where_they_come_ahead_to_workers_that_stay():
+    def said(*overrides):
+        (problem,) = [item for item in problems(*overrides) if item.path == "spec.weightSync.staging"]
+        assert problem.found == '"Device"' and "Write Auto or Host" in problem.fix
+        return problem.message
+
+    device, ahead = "weightSync.staging=Device", "rollout.maxStaleness=1"
+    assert problems(*TWO_GROUPS, ahead, device) == []
+    assert said(*TWO_GROUPS, device) == "with rollout.maxStaleness 0 no version comes ahead of its use"
+    elastic = "workerGroups=[{name: train}, {name: rollout, elastic: {min: 1, max: 2}}]"
+    assert said(elastic, ahead, "rollout.leaseRows=6", device) == (
+        "pods of the elastic group rollout learn with each lease which version they need"
+    )
+    remote = "rollout.engine=HTTP"
+    assert said(*TWO_GROUPS, ahead, remote, device) == "rollout.engine HTTP has its weights in a server"
+    for staging in ("Auto", "Host"):
+        assert problems(*TWO_GROUPS, f"weightSync.staging={staging}") == []

@@ -50,7 +50,7 @@ def test_235_billion_parameters_are_an_eighth_for_each_of_eight_workers_and_take
     assert made.seconds["links"] == pytest.approx(WHOLE / (8 * 50e9 * LINK_SHARE))
     assert made.seconds["threads"] == pytest.approx(WHOLE / (32 * 1.2e9))
     assert made.loading_seconds == pytest.approx(SLICE / 40e9)
-    assert made.bound == "threads" and not made.is_staged and made.pause_seconds == made.network_seconds < 15
+    assert made.bound == "threads" and made.staged is None and made.pause_seconds == made.network_seconds < 15
 
 
 def limited_to(cores):
@@ -97,8 +97,8 @@ def test_a_host_that_sends_all_alone_may_be_the_slowest():
 def test_what_hosts_have_room_for_comes_while_the_version_before_decodes():
     """Of 4 TiB weights have an eighth, which holds 470 GB; of 1 TiB they have 137 GB."""
     made = arrival("rollout.maxStaleness=1", "dataBuffer.memory=4Ti")
-    assert made.is_staged and made.pause_seconds == made.loading_seconds
-    assert not arrival("rollout.maxStaleness=1", "dataBuffer.memory=1Ti").is_staged
+    assert made.staged == "Host" and made.pause_seconds == made.loading_seconds
+    assert arrival("rollout.maxStaleness=1", "dataBuffer.memory=1Ti").staged is None
 
 
 def test_where_generation_waits_for_every_version_nothing_comes_ahead():
@@ -106,12 +106,12 @@ def test_where_generation_waits_for_every_version_nothing_comes_ahead():
     for staleness in (0, 1):
         made = plan(parse_job(JOB, (f"rollout.maxStaleness={staleness}",)))
         (small,) = weight_arrivals(made, {"models/large": shape_of(DENSE)}, DEFAULT)
-        assert small.is_staged is bool(staleness)
+        assert small.staged == ("Host" if staleness else None)
 
 
 def test_by_broadcasts_a_host_takes_the_slices_of_its_workers():
     made = arrival("weightSync.transport=Collective")
-    assert (made.worker_bytes, made.host_bytes, made.is_staged) == (SLICE, 8 * SLICE, False)
+    assert (made.worker_bytes, made.host_bytes, made.staged) == (SLICE, 8 * SLICE, None)
     assert made.bound == "links" and set(made.seconds) == {"links", "loading"}
 
 

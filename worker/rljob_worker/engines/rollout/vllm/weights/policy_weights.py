@@ -33,8 +33,7 @@ class PolicyWeights:
     @property
     def nbytes(self) -> int:
         """Of this rank."""
-        whole: int = sum(parameter.nbytes for parameter in self._parameters.values())
-        return whole // self._num_ranks
+        return int(sum(parameter.nbytes for parameter in self._parameters.values())) // self._num_ranks
 
     def load(
         self, engine: LLMEngine, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool

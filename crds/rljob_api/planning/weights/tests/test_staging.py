@@ -1,0 +1,83 @@
+"""Where the next version waits while one decodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rljob_api.catalogue.profiles import DEFAULT
+from rljob_api.loading.load import parse_job
+from rljob_api.memory.tests.test_model_shape import QWEN3_8B
+from rljob_api.planning.plan import Plan
+from rljob_api.planning.planner import plan
+from rljob_api.planning.weights.arrival import weight_arrivals
+from rljob_api.planning.weights.staging import stages_on_device
+from rljob_api.planning.weights.tests.test_arrival import JOB
+from rljob_api.planning.weights.tests.test_version_sizes import LARGE, shape_of
+from rljob_api.vocabulary.problem import InvalidJobError
+
+SHAPE = shape_of(QWEN3_8B)
+WHOLE = 2 * SHAPE.parameters
+ALONE = "rollout.parallelism.tensor=1"
+AHEAD = "rollout.maxStaleness=1"
+CPU = ("workerGroups=[{name: rollout, accelerator: {count: 8}}, {name: train}]", "data.batchSize=8")
+FULL = "rollout.memoryFraction=0.95"
+
+
+def planned(*overrides: str, shape=SHAPE) -> Plan:
+    memory = "dataBuffer.memory=64Ti"
+    return plan(parse_job(JOB, (memory, AHEAD, *overrides)), shapes={"models/large": shape})
+
+
+def staged(made: Plan) -> dict[str, int]:
+    """By phase, of a worker that generates."""
+    (memory,) = [item for item in made.memory if item.group == "rollout"]
+    return {phase.phase: phase.staged for phase in memory.phases}
+
+
+def peak(made: Plan) -> int:
+    (memory,) = [item for item in made.memory if item.group == "rollout"]
+    return max(phase.peak for phase in memory.phases)
+
+
+def test_a_device_with_room_for_one_more_slice_takes_it_while_it_generates():
+    """8.19e9 parameters of 2 bytes beside as many, of 80 GiB; read and written at 2.5e12 bytes a second in 13 ms."""
+    made, on_host = planned(ALONE), planned(ALONE, "weightSync.staging=Host")
+    assert staged(made) == {"load": 0, "generate": WHOLE, "sync": WHOLE}
+    assert stages_on_device(made, "rollout") and not stages_on_device(made, "train")
+    assert peak(made) == peak(on_host) + WHOLE and not stages_on_device(on_host, "rollout")
+    (arrival,) = weight_arrivals(made, {"models/large": SHAPE}, DEFAULT)
+    assert (arrival.staged, arrival.pause_seconds) == ("Device", pytest.approx(2 * WHOLE / 2.5e12))
+
+
+@pytest.mark.parametrize("overrides", [(ALONE, FULL), (ALONE, "rollout.maxStaleness=0"), CPU, (*CPU, ALONE)])
+def test_without_room_without_versions_ahead_and_on_cpus_it_waits_on_the_host(overrides):
+    made = planned(*overrides)
+    assert not any(staged(made).values()) and not stages_on_device(made, "rollout")
+
+
+def test_of_235_billion_parameters_59_gigabytes_have_no_room_beside_59_on_80():
+    trainers = "workerGroups.1={name: train, replicas: 32, accelerator: {profile: nvidia-h100, count: 8}}"
+    made = planned(trainers, shape=shape_of(LARGE))
+    assert not any(staged(made).values())
+    (arrival,) = weight_arrivals(made, {"models/large": shape_of(LARGE)}, DEFAULT)
+    assert arrival.staged == "Host"
+
+
+def test_a_job_that_asks_for_it_without_room_is_refused():
+    with pytest.raises(InvalidJobError) as refused:
+        planned(ALONE, FULL, "weightSync.staging=Device")
+    (problem,) = refused.value.problems
+    assert "staged 15.3 GiB" in problem.message
+    assert "weightSync.staging: Host, or lower rollout.memoryFraction" in problem.fix
+
+
+def test_cpus_do_it_where_they_are_asked_to():
+    made = planned(*CPU, "weightSync.staging=Device")
+    assert staged(made)["generate"] > 0 and stages_on_device(made, "rollout")
+    assert stages_on_device(plan(parse_job(JOB, (AHEAD, *CPU, "weightSync.staging=Device"))), "rollout")
+
+
+def test_pods_of_an_elastic_group_stage_nothing():
+    elastic = "workerGroups.0={name: rollout, elastic: {min: 1, max: 8}, accelerator: {profile: nvidia-h100, count: 8}}"
+    made = planned(elastic, ALONE, "rollout.leaseRows=8", "rollout.parallelism.tensor=1")
+    assert not any(staged(made).values())

@@ -80,6 +80,8 @@ class DeclaredRolloutEngine:
     begins_on_host: bool = False
     """Whether a worker of an accelerator has a layer of the model, and what is outside of the layers, in the memory of
     its host while it starts, which a plan counts."""
+    reserves_memory: bool = False
+    """Whether it takes `rollout.memoryFraction` of an accelerator when it starts, however little its rows need."""
     is_remote: bool = False
     """Whether it generates in `rollout.server`: a plan counts neither weights nor keys of it."""
     needs: NeededPackage | None = None
@@ -148,6 +150,7 @@ ROLLOUT_ENGINES = Declarations(
         ),
         refused_options=_of_vllm,
         spreads=True,
+        reserves_memory=True,
         begins_on_host=True,
         stays_awake_on_cpus=True,
         why_no_routes="its model runner for CPUs cannot, and the one for devices was not tried (docs/engines.md)",

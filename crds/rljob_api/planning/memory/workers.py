@@ -83,12 +83,20 @@ class _Worker:
         """After the load with the slices of the next version, where they come ahead: if the job says so, and by default
         on an accelerator with room for them beside all else."""
         load, *others = self._phases()
-        staged = self._next_slices
-        if self.plan.spec.weight_sync.staging == "Auto" and staged:
+        if staged := self._next_slices:
+            beside = [self._with_staged(phase, staged) for phase in others]
             room = 0 if self.group.device == "cpu" or self.limit is None else self.limit.usable
-            staged *= max(phase.peak for phase in others) + staged <= room
-        yield load
-        yield from (_beside(phase, "staged", staged) for phase in others)
+            if self.plan.spec.weight_sync.staging == "Device" or max(phase.peak for phase in beside) <= room:
+                others = beside
+        yield from (load, *others)
+
+    def _with_staged(self, phase: PhaseMemory, staged: int) -> PhaseMemory:
+        """Beside all that engines take, whatever they need of it."""
+        reserves = any(ROLLOUT_ENGINES[engine.library].reserves_memory for engine in self._generating)
+        taken = 0
+        if reserves and self.limit is not None and self.group.device != "cpu":
+            taken = int(self.limit.bytes * self.plan.spec.rollout.memory_fraction)
+        return phase.model_copy(update={"staged": staged, "peak": max(phase.peak, taken) + staged})
 
     @property
     def _next_slices(self) -> int:
@@ -438,5 +446,5 @@ class _Worker:
         return max((made(responses=count) for count in {predicted, full or predicted}), key=lambda update: update.peak)
 
 
-def _beside(phase: PhaseMemory, part: Literal["checkpoint", "delta", "staged"], size: int) -> PhaseMemory:
+def _beside(phase: PhaseMemory, part: Literal["checkpoint", "delta"], size: int) -> PhaseMemory:
     return phase.model_copy(update={part: size, "peak": phase.peak + size})

@@ -81,3 +81,12 @@ def test_pods_of_an_elastic_group_stage_nothing():
     elastic = "workerGroups.0={name: rollout, elastic: {min: 1, max: 8}, accelerator: {profile: nvidia-h100, count: 8}}"
     made = planned(elastic, ALONE, "rollout.leaseRows=8", "rollout.parallelism.tensor=1")
     assert not any(staged(made).values())
+
+
+@pytest.mark.parametrize(("fraction", "is_staged"), [(0.7, True), (0.8, False)])
+def test_an_engine_that_reserves_memory_leaves_no_more_than_the_rest(fraction: float, is_staged: bool):
+    """Of 80 GiB 0.7 and 15.3 GiB are 71.3, 0.8 and 15.3 are 79.3, of which 76 may be used; rows need little of it."""
+    small = (ALONE, "rollout.maxResponseTokens=64", "data.maxPromptTokens=64", f"rollout.memoryFraction={fraction}")
+    made = planned(*small, "rollout.engine=VLLM")
+    assert stages_on_device(made, "rollout") is is_staged
+    assert stages_on_device(planned(*small, "rollout.engine=Transformers"), "rollout")

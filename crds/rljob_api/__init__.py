@@ -29,7 +29,7 @@ _HOMES = {
     "Plan": "planning.plan",
     "InvalidJobError": "vocabulary.problem",
     "Problem": "vocabulary.problem",
-    "expected_bytes": "planning.traffic",
+    "expected_bytes": "planning.costs.traffic",
     "RLJob": "v1alpha1",
     "RLJobSpec": "v1alpha1",
     "problems_of": "checks.validation",

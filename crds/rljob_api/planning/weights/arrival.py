@@ -56,7 +56,7 @@ class WeightArrival:
     staged: Staged | None
     """Where all of it is before decoding stops; None: nowhere."""
     switch_seconds: float | None
-    """Of a copy of the slice within the device; None on CPUs."""
+    """A copy of the slice within the device; None on CPUs."""
 
     @property
     def network_seconds(self) -> float | None:

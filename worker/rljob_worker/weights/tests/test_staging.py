@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,10 +145,11 @@ def test_memory_is_used_again_version_after_version_and_given_back_for_what_is_n
     let_all(source)
     staging.sync(1)
     places = {name: item.data_ptr() for name, item in engine.tensors.items()}
+    unused = weakref.ref(engine.tensors["small"])
     for version in (2, 3):
         staging.sync(version)
         assert {name: item.data_ptr() for name, item in engine.tensors.items()}.items() <= places.items()
-    assert set(staging._rooms) == {"cut"}
+    assert set(engine.tensors) == {"cut"} and unused() is None
 
 
 def test_a_peer_that_is_lost_on_the_way_leaves_the_engine_with_the_version_before() -> None:

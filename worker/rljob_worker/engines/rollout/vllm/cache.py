@@ -28,7 +28,7 @@ def most_tokens(engine: Any) -> int:
 
 
 def cache_bytes(engine: Any) -> int:
-    """Of this rank's part of the cache."""
+    """Bytes of this rank's part of the cache."""
     config = engine.vllm_config
     tensor, itemsize = config.parallel_config.tensor_parallel_size, config.model_config.dtype.itemsize
     return most_tokens(engine) * cache_bytes_per_token(config.model_config.hf_config, itemsize, tensor)

@@ -31,7 +31,7 @@ from rljob_worker.engines.rollout.stop_strings import StopTexts
 from rljob_worker.engines.rollout.vllm.cache import cache_bytes, in_use, most_tokens, zero_cache
 from rljob_worker.engines.rollout.vllm.copies import outputs_digest
 from rljob_worker.engines.rollout.vllm.library_requests import catch_up, inputs_of, params_of, require_finite, take
-from rljob_worker.engines.rollout.vllm.weights.policy_weights import PolicyWeights
+from rljob_worker.engines.rollout.vllm.weights.reloaded_weights import ReloadedWeights
 from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import EngineBroken, InvalidJob
 
@@ -71,7 +71,7 @@ class VLLMRollout:
         frozen: Callable[[str], bool] = lambda name: False,
         slices: WeightSlices = WHOLE,
     ) -> None:
-        self._weights = PolicyWeights(parameters, slices, mesh.rank % slices.tensor, frozen)
+        self._weights = ReloadedWeights(parameters, slices, mesh.rank % slices.tensor, frozen)
         self._reader = reader
         self._engine = engine
         self._mesh = mesh

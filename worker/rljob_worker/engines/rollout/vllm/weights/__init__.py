@@ -1,9 +1,9 @@
 """The weights that vLLM generates with.
 
-    policy_weights     giving it a policy
+    reloaded_weights   giving it a policy
     kept_slice         what a rank keeps of a tensor, as vLLM's loaders look at one
     layouts            what its reload leaves as it was
     reload_check       whether it computes with the weights that it was given
 
-Only `policy_weights` and `layouts` need vLLM to be installed.
+Only `reloaded_weights` and `layouts` need vLLM to be installed.
 """

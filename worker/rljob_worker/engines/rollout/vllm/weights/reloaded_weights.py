@@ -13,7 +13,7 @@ from rljob_worker.engines.rollout.vllm.weights.kept_slice import KeptSlice, kept
 from rljob_worker.engines.rollout.vllm.weights.layouts import forget_expert_kernels, refresh_tied
 
 
-class PolicyWeights:
+class ReloadedWeights:
     """parameters: names and shapes of the policy, tied names sharing a tensor; their values are never read. slices: how
     the ranks of a copy share the tensors of a checkpoint; of each `rank` is given what it keeps. frozen: of which
     parameters new weights need not come, since nobody trains them."""
@@ -32,7 +32,7 @@ class PolicyWeights:
 
     @property
     def nbytes(self) -> int:
-        """Of this rank."""
+        """Bytes that this rank has of them."""
         return int(sum(parameter.nbytes for parameter in self._parameters.values())) // self._num_ranks
 
     def load(

@@ -196,7 +196,8 @@ class CUDAGraphs:
                 step()  # what libraries make at their first call does not belong into a graph
             here.wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
+            # another thread may take the next version into memory of the device meanwhile
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 logits = step()
 
         def replay() -> torch.Tensor:

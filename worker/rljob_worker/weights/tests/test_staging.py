@@ -176,7 +176,7 @@ def test_no_deadline_counts_until_the_version_is_awaited() -> None:
 
 
 def test_a_version_that_is_awaited_has_a_deadline() -> None:
-    source = source_of(1, deadlines=1000)
+    source = source_of(1, deadlines=1 << 40)  # more than a thread meets before somebody waits
     staging, _ = target(source)
     let_all(source)
     with pytest.raises(DeadlineExceeded, match="2 sources are late"):

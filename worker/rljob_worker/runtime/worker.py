@@ -166,7 +166,7 @@ class Worker:
             self.handover.give(plan, step, result.batch)
         if generates and self.resources.train_engines:
             engines = [self.resources.rollout_engines[model] for model in plan.models]
-            end_generation(engines, gets_weights=policy_version(self.plan.spec, step) == step)
+            end_generation(engines, gets_weights=self.gets_weights(step))
 
     # ---- weights
 
@@ -174,6 +174,12 @@ class Worker:
     def lag(self) -> int:
         """Steps that this group may be ahead of training: 0 unless it only generates, in a job with a staleness."""
         return self.plan.staleness if self.resources.rollout_engines else 0
+
+    def gets_weights(self, step: int) -> bool:
+        """Whether this group generates again with others than it has in a step."""
+        if self.lag:
+            return self.generating_version(step + 1) != self.version
+        return policy_version(self.plan.spec, step) == step
 
     def exchange_weights(self, step: int, end: StepEnd) -> None:
         """What the end of a step does about weights in a group that keeps pace with training."""

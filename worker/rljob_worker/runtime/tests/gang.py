@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from rljob_api.memory.phases import LEAST_ASLEEP_BYTES
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.batch import Batch
 from rljob_worker.checkpoint.manifest import committed
@@ -57,10 +58,11 @@ def learnt_by(step):
 class Learning:
     """A stage that remembers: every step adds its number to what it has, which is the reward of all ranks."""
 
-    def __init__(self, ordinal, moment):
-        self.learnt, self._ordinal, self._moment = 0.0, ordinal, moment
+    def __init__(self, ordinal, moment, can_run=lambda: True):
+        self.learnt, self._ordinal, self._moment, self._can_run = 0.0, ordinal, moment, can_run
 
     def run(self, batch, context):
+        assert self._can_run(), "an engine whose weights are gone generates"
         self._moment("stage", self._ordinal, context.step)
         self.learnt += 0.1 * context.step
         # a third and seven of them: sums that floats round
@@ -75,7 +77,8 @@ class Learning:
 
 
 class Weights:
-    """Says which version it is asked for, and moves 8 bytes. A generator waits until every trainer has sent it."""
+    """Says which version it is asked for, and moves 8 bytes. A generator waits until every trainer has sent it; it is
+    its engine as well, which loses its weights where it sleeps so deep."""
 
     def __init__(self, end, moment, published, trainers):
         """published: by version, the trainers that have sent it. trainers: all of them; None in a trainer."""
@@ -83,6 +86,13 @@ class Weights:
         self.version = -1
         self._kept = set()
         self._staged = None
+        self.is_there = True
+
+    def held_bytes(self, depth):
+        return LEAST_ASLEEP_BYTES
+
+    def sleep(self, depth):
+        self.is_there = depth != "Weights"
 
     def open(self, meeting):
         pass
@@ -101,7 +111,7 @@ class Weights:
         else:
             assert not keep, "a generator keeps one version"
             self.pass_over(version)
-            self.version = version
+            self.version, self.is_there = version, True
         self._moment("sync", self._end.ordinal, version)
         self._end.num_bytes += 8.0
         return {"weights/version": mean(version)}
@@ -208,7 +218,7 @@ class Gang:
             plan=self.plan, group="train", host_index=number, local_rank=0, attempt=self.attempt, peers="",
             buffer_socket="", token="", run_dir=self.folder, resume="auto", keeps_checkpoints=self.keeps_checkpoints,
         )  # fmt: skip
-        stage = Learning(number, moment)
+        stage = Learning(number, moment, lambda: weights.is_there)
         mesh = self.plan.stages[0].mesh
         plan = SimpleNamespace(
             name="learn", run="Rollout", models=("actor",), mesh=mesh, scatters_rows=False, generated_in=None
@@ -237,7 +247,8 @@ class Gang:
                 conversations={},
                 tokenizers={},
                 meshes={mesh: alone},
-                train_engines={},
+                # a generator scores, too: its engines take turns with their memory
+                train_engines={"reference": SimpleNamespace(held_bytes=lambda: 0)} if generates else {},
                 rollout_engines={"actor": weights} if generates else {},
             ),
             schedule=schedule,

@@ -26,8 +26,8 @@ learn: setup  ## GRPO with three seeds, every other algorithm and the disaggrega
 browser:  ## the browser that tests of pages run, on Debian and as root; without one they are skipped, and fail where CI is set
 	command -v chromium > /dev/null || (apt-get update && apt-get install -y --no-install-recommends chromium)
 
-# two more than there are cores, as tests wait for processes they start; these are several each, so no more than eight
-PROCESSES := $(shell echo $$(($$(nproc) + 2)))
+# one more than there are cores, as tests wait for processes they start; these are several each, so no more than eight
+PROCESSES := $(shell echo $$(($$(nproc) + 1)))
 PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 8 --dist worksteal --durations 10 -r s
 
 test: setup  ## no GPU, no cluster, no network: every test of the default tier

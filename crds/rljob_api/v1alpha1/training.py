@@ -211,7 +211,7 @@ class WeightSyncSpec(ApiModel):
     host, as far as its slots have room; decoding stands still while workers load it. `Device`: each worker copies its
     slice into the memory of its device while the version before decodes, which takes as much again as its weights, and
     decoding stands still for a copy within the device. `Auto`: Device on accelerators where the plan finds room for it,
-    else Host. Default Auto."""
+    else Host, as on a cluster, which plans without the model's config.json. Default Auto."""
 
     delta: WeightDeltaSpec | None = None
     """Send only what changed. Not with InProcess. Unset: every version is sent whole."""

@@ -15,6 +15,8 @@ from rljob_worker.metrics.scalars import Scalars, mean, total
 from rljob_worker.weights.chunks import Received, unpack_tensors
 from rljob_worker.weights.endpoints import Loader, Receiver
 
+RETRY_SECONDS = 1.0
+
 
 @dataclass
 class _Coming:
@@ -73,7 +75,12 @@ class StagingTarget:
 
     def pass_over(self, version: int) -> None:
         """Let a version go by, of which something may be here."""
-        self._finished(version)
+        if self._coming is not None:
+            self._finished(version)
+            return
+        with closing(self._receiver.receive(version)) as chunks:
+            for _ in chunks:
+                pass
 
     def close(self) -> None:
         self._receiver.close()
@@ -129,3 +136,4 @@ class StagingTarget:
             except DeadlineExceeded:
                 if is_awaited:
                     raise
+                coming.is_awaited.wait(RETRY_SECONDS)  # a plane that is broken says so at once

@@ -151,7 +151,7 @@ def _too_much(plan: Plan, index: int, most: PhaseMemory, limit: Limit, hosts_hel
         f"a worker of {group.name} needs {format_bytes(most.peak + limit.beside)} to {doing} ({listed}, "
         f"and {format_bytes(limit.beside)} besides its models), and {limit.source} gives it "
         f"{format_bytes(limit.bytes)}",
-        _fix(plan, group, most, hosts_help),
+        _fix(plan, group, most, limit, hosts_help),
     )
 
 
@@ -170,9 +170,9 @@ PARTS = (
 """Parts of a phase's memory, in the order in which they are shown."""
 
 
-def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, hosts_help: bool) -> str:
+def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, limit: Limit, hosts_help: bool) -> str:
     """The fields that would help, those that give most first."""
-    if phase.staged:
+    if phase.staged and sum(getattr(phase, part) for part in PARTS) - phase.staged <= limit.usable:
         return "Write weightSync.staging: Host, or lower rollout.memoryFraction."
     if phase.cache > phase.weights + phase.optimizer:
         return "Lower rollout.maxResponseTokens or data.maxPromptTokens: not one row of this length has room."

@@ -23,12 +23,12 @@ def delta_bytes(models: WorkerModels) -> int:
 def _last_version(models: WorkerModels, flow: WeightFlow) -> int:
     """Bytes kept of the last version of a model that is sent as changes: a source keeps every n-th bucket, a worker
     that generates its slice."""
+    if not any(group.name == models.group.name for group in (flow.source, *flow.targets)):
+        return 0  # the shape of its model may not be at hand
     engine = next(engine for engine in models.plan.engines if engine.model == flow.model)
     whole, bucket = models.whole(engine), models.bucket(engine)
     if flow.source.name == models.group.name:
         return min(whole, ceil(ceil(whole / bucket) / len(flow.source_ranks)) * bucket)
-    if not any(target.name == models.group.name for target in flow.targets):
-        return 0
     return slice_parameters(models.shapes[engine.path], flow.tensor) * NUMBER_BYTES[models.plan.precision]
 
 

@@ -89,11 +89,12 @@ class _Worker:
         yield from (load, *others)
 
     def _with_staged(self, phase: PhaseMemory, staged: int) -> PhaseMemory:
-        """Beside all that engines take, whatever they need of it."""
+        """Beside all that engines take of what those that train leave, whatever they need of it."""
         models, taken = self.models, 0
         reserves = any(ROLLOUT_ENGINES[engine.library].reserves_memory for engine in models.generating)
         if reserves and models.limit is not None and not models.on_cpu:
-            taken = int(models.limit.bytes * models.plan.spec.rollout.memory_fraction)
+            before = sum(models.layout(engine).kept + tower_bytes(models, engine) for engine in models.training)
+            taken = before + int((models.limit.bytes - before) * models.plan.spec.rollout.memory_fraction)
         return phase.model_copy(update={"staged": staged, "peak": max(phase.peak, taken) + staged})
 
     def _phases(self) -> Iterator[PhaseMemory]:

@@ -35,7 +35,7 @@ from rljob_api.vocabulary.quantity import amount
 LINK_SHARE = 0.6
 """Part of a link that weights have at least (docs/benchmarks.md, Weights: 0.85 from eight sources)."""
 TAKEN_BYTES, SENT_BYTES = 1.2e9, 2.4e9
-"""What a core of a data buffer takes from others, and what it gives to them, in a second (docs/weight-sync.md)."""
+"""What a core of a data buffer takes from others, and what it gives to them, in a second (docs/weight-arrival.md)."""
 
 Staged = Literal["Host", "Device"]
 Bound = Literal["links", "cores", "threads", "parent", "loading"]
@@ -115,7 +115,8 @@ def _arrival(
             sending = sent / (SENT_BYTES * buffer_cores(plan, flow.source, sent_at))
             seconds["cores"] = max(core_seconds(flow, load, whole, cores), sending)
             seconds["threads"] = whole / (STREAM_THREADS * TAKEN_BYTES)
-            seconds["parent"] = parent_seconds(flow, load, whole, cores)
+            # a data buffer counts the processors of its host, whatever its container is limited to
+            seconds["parent"] = parent_seconds(flow, load, whole, taken_at.cores * target.workers_per_host)
         seconds["loading"] = kept / taken_at.host
         switch = 2 * kept / taken_at.device_memory  # read once, written once
     on_host: Staged | None = "Host" if _holds_version(plan, flow, target, whole) else None
@@ -152,7 +153,7 @@ def buffer_cores(plan: Plan, group: GroupPlan, speed: AcceleratorSpeed) -> float
     pod = template.get("spec") or {}
     for container in (*(pod.get("initContainers") or ()), *(pod.get("containers") or ())):
         limit = ((container.get("resources") or {}).get("limits") or {}).get("cpu")
-        if container.get("name") == keys.CONTAINER_BUFFER and limit is not None:
+        if container.get("name") == keys.CONTAINER_BUFFER and limit is not None and amount(limit) > 0:
             cores = min(cores, float(amount(limit)))
     return cores
 

@@ -19,6 +19,7 @@ from rljob_worker.engines.rollout.requests import Requests, Sampling
 from rljob_worker.engines.rollout.tests.subjects import CPU, END, write_model
 from rljob_worker.engines.rollout.transformers import TransformersRollout
 from rljob_worker.errors import DeadlineExceeded, PeerLost
+from rljob_worker.tests.waiting import wait_for
 from rljob_worker.weights.chunks import Received, pack_tensors
 from rljob_worker.weights.endpoints import Named, SliceLoader
 from rljob_worker.weights.slices import kept_by
@@ -165,8 +166,8 @@ def test_a_peer_that_is_lost_on_the_way_leaves_the_engine_with_the_version_befor
 
 
 def test_no_deadline_counts_until_the_version_is_awaited() -> None:
-    """Two calls wait in vain while it is staged; what has come of a tensor is not lost with them."""
-    source = source_of(1, deadlines=2)
+    """A call waits in vain while it is staged; what has come of a tensor is not lost with it."""
+    source = source_of(1, deadlines=1)
     staging, engine = target(source)
     staging.stage(1)
     source.give_one()
@@ -193,6 +194,28 @@ def test_a_version_that_is_staged_may_be_passed_over() -> None:
     assert engine.version == 2
     staging.pass_over(1)
     assert engine.version == 2
+
+
+def test_of_a_version_that_is_passed_over_and_not_staged_nothing_is_kept() -> None:
+    """It is not even looked at."""
+    source = source_of(1)
+    source.versions[1] = [Chunk(torch.zeros(8, dtype=torch.uint8), b"no table")] * 3
+    staging, engine = target(source)
+    let_all(source)
+    staging.pass_over(1)
+    assert engine.version == 0 and source.num_given == 0
+
+
+def test_a_plane_that_refuses_at_once_is_not_asked_without_end() -> None:
+    """Until somebody waits: once more then, whose answer counts."""
+    source = source_of(1, deadlines=1 << 40)
+    staging, _ = target(source)
+    staging.stage(1)
+    source.give_one()
+    wait_for(lambda: source.deadlines < 1 << 40)
+    with pytest.raises(DeadlineExceeded):
+        staging.sync(1)
+    assert (1 << 40) - source.deadlines < 10
 
 
 def drawn(engine: TransformersRollout, row_id: int) -> list[int]:

@@ -67,6 +67,7 @@ def test_a_host_needs_38_cores_to_take_235_billion_parameters_in_15_seconds():
     assert made.bound == "cores" and made.network_seconds == pytest.approx(WHOLE / 38 * (1 / 1.2e9 + 14 / 16 / 2.4e9))
     assert made.network_seconds < 15 < limited_to(37).network_seconds
     assert limited_to("500m").network_seconds == pytest.approx(38 / 0.5 * made.network_seconds)
+    assert limited_to(0).network_seconds == arrival().network_seconds, "a limit of nothing is none"
 
 
 def test_what_comes_from_one_parent_comes_over_its_connections():
@@ -95,7 +96,7 @@ def test_a_host_that_sends_all_alone_may_be_the_slowest():
 
 
 def test_what_hosts_have_room_for_comes_while_the_version_before_decodes():
-    """Of 4 TiB weights have an eighth, which holds 470 GB; of 1 TiB they have 137 GB."""
+    """Weights have an eighth of 4 TiB, which holds 470 GB, and of 1 TiB, 137 GB."""
     made = arrival("rollout.maxStaleness=1", "dataBuffer.memory=4Ti")
     assert made.staged == "Host" and made.pause_seconds == made.loading_seconds
     assert arrival("rollout.maxStaleness=1", "dataBuffer.memory=1Ti").staged is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rljob_api.catalogue.profiles import DEFAULT
@@ -85,8 +87,34 @@ def test_pods_of_an_elastic_group_stage_nothing():
 
 @pytest.mark.parametrize(("fraction", "is_staged"), [(0.7, True), (0.8, False)])
 def test_an_engine_that_reserves_memory_leaves_no_more_than_the_rest(fraction: float, is_staged: bool):
-    """Of 80 GiB 0.7 and 15.3 GiB are 71.3, 0.8 and 15.3 are 79.3, of which 76 may be used; rows need little of it."""
+    """0.7 of 80 GiB and 15.3 are 71.3, 0.8 and 15.3 are 79.3, of which 74.7 may be used; rows need little of it."""
     small = (ALONE, "rollout.maxResponseTokens=64", "data.maxPromptTokens=64", f"rollout.memoryFraction={fraction}")
     made = planned(*small, "rollout.engine=VLLM")
     assert stages_on_device(made, "rollout") is is_staged
     assert stages_on_device(planned(*small, "rollout.engine=Transformers"), "rollout")
+
+
+SCORES = """dag={stages: [
+  {name: rollout, run: Rollout, models: [actor], group: rollout},
+  {name: reward, run: Reward, after: [rollout], group: rollout},
+  {name: reference, run: LogProbs, models: [reference], after: [rollout], group: rollout},
+  {name: advantage, run: Advantage, after: [reward, reference], group: train},
+  {name: update, run: UpdatePolicy, models: [actor], after: [advantage], group: train}]}"""
+TWO = "models=[{name: actor, path: models/large}, {name: reference, path: models/large}]"
+
+
+def test_an_engine_reserves_a_part_of_what_models_that_are_scored_leave():
+    """20.3 GiB of a reference, 0.6 of the 59.7 that it leaves, and 20.3 of slices are 76.4, of which 74.7 are used; of
+    all 80 they were 68.3."""
+    groups = "workerGroups=[{name: rollout, accelerator: %s}, {name: train, accelerator: %s}]"
+    accelerators = groups % ("{profile: nvidia-h100, count: 1}", "{profile: nvidia-h100, count: 8}")
+    little = ("rollout.maxResponseTokens=64", "data.maxPromptTokens=64", "data.batchSize=8", accelerators)
+    made = planned(ALONE, *little, "rollout.memoryFraction=0.6", TWO, SCORES, shape=replace(SHAPE, layers=50))
+    assert not any(staged(made).values())
+
+
+def test_a_model_that_does_not_fit_itself_is_not_told_to_wait_on_the_host():
+    with pytest.raises(InvalidJobError) as refused:
+        planned(ALONE, "weightSync.staging=Device", shape=replace(SHAPE, layers=190))
+    (problem,) = refused.value.problems
+    assert "weightSync.staging" not in problem.fix and "more replicas or accelerators" in problem.fix

@@ -33,7 +33,7 @@ SLOT_BYTES = 32 << 10
 
 
 def stage_twice(rank: int, path: str) -> list[tuple[int, int, int, bool]]:
-    """Of each version: chunks, steps that were decoded while they came, versions meanwhile, and whether as many bytes
+    """For each version: chunks, steps that were decoded while they came, versions meanwhile, and whether as many bytes
     came as this rank keeps."""
     for name in ("all_gather_object", "broadcast_object_list"):  # vLLM's ranks send each other objects when they start
         setattr(dist, name, getattr(distributed_c10d, name))
@@ -67,7 +67,7 @@ def stage_twice(rank: int, path: str) -> list[tuple[int, int, int, bool]]:
 
 
 def four_requests(version: int) -> Requests:
-    """Of which one at least is long."""
+    """Requests, of which one at least is long."""
     rows = np.arange(4 * version, 4 * version + 4)
     return Requests(
         row_ids=rows,

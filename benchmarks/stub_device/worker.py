@@ -3,7 +3,7 @@
 Shapes are those of rank 0. What trains is the engine of a job, over a world in which nothing arrives: FSDP's shards and
 gathered weights, layers, optimizer, chunks of logits, micro-batches of full rows. What generates is a Transformers
 engine's prefill, cache and draw with one rank's part of the model; vLLM computes on no device that is not there. Of it
-are its part of the weights, and the tensors of a layer that wait until all have come (`vllm.weights.policy_weights`).
+are its part of the weights, and the tensors of a layer that wait until all have come (`vllm.weights.reloaded_weights`).
 """
 
 from __future__ import annotations

@@ -92,6 +92,13 @@ class Receiver(Protocol):
     def close(self) -> None: ...
 
 
+def take_nothing(receiver: Receiver, version: int) -> None:
+    """Wait until all of a version has gone by."""
+    with closing(receiver.receive(version)) as chunks:
+        for _ in chunks:
+            pass
+
+
 @dataclass(frozen=True)
 class InProcessEndpoint:
     """Trains and samples: weights go from engine to engine, and where the two share memory nothing is copied."""
@@ -238,9 +245,7 @@ class TargetEndpoint:
 
     def pass_over(self, version: int) -> None:
         """Let a version go by: once it is here it is not needed."""
-        with closing(self.receiver.receive(version)) as chunks:
-            for _ in chunks:
-                pass
+        take_nothing(self.receiver, version)
 
     def close(self) -> None:
         self.receiver.close()

@@ -13,7 +13,7 @@ import torch
 from rljob_worker.errors import DeadlineExceeded
 from rljob_worker.metrics.scalars import Scalars, mean, total
 from rljob_worker.weights.chunks import Received, unpack_tensors
-from rljob_worker.weights.endpoints import Loader, Receiver
+from rljob_worker.weights.endpoints import Loader, Receiver, take_nothing
 
 RETRY_SECONDS = 1.0
 
@@ -77,10 +77,8 @@ class StagingTarget:
         """Let a version go by, of which something may be here."""
         if self._coming is not None:
             self._finished(version)
-            return
-        with closing(self._receiver.receive(version)) as chunks:
-            for _ in chunks:
-                pass
+        else:
+            take_nothing(self._receiver, version)
 
     def close(self) -> None:
         self._receiver.close()

@@ -61,7 +61,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a learning rate of 10": ({"training.learningRate": 10.0}, "EntropyCollapsed"),
     "a learning rate far too high beside a reference": (
-        {"training.learningRate": 0.05, "algorithm.kl": {"coefficient": 1.0e-6}},
+        {"training.learningRate": 0.2, "algorithm.kl": {"coefficient": 1.0e-6}},
         "KLRunsAway",
     ),
     "answers without an end": ({"rollout": {"maxResponseTokens": 48}}, "ResponsesCutOff"),

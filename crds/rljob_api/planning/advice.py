@@ -188,15 +188,15 @@ def _offload(plan: Plan) -> Iterator[str]:
 
 
 def _recomputing(plan: Plan) -> Iterator[str]:
-    """Advice on recomputing activations in groups for which nobody could say whether they need it."""
+    """Groups for which nobody can say here whether they need to compute activations again."""
     if plan.spec.training.memory.activation_checkpointing != "Auto":
         return
     unknown = {item.group: item.unknown for item in plan.memory if item.unknown}
     for group in sorted({engine.group for engine in plan.engines if engine.recomputes and engine.group in unknown}):
         yield (
-            f"training.memory.activationCheckpointing is Auto, and nobody knows how large {', '.join(unknown[group])} "
-            f"is: {group} computes activations again, which takes about a third more of an update; write None where "
-            "they have room"
+            f"training.memory.activationCheckpointing is Auto, and nobody knows here how large "
+            f"{', '.join(unknown[group])} is: workers of {group} see it in its config.json, and compute activations "
+            "again, which takes about a third more of an update, unless they have room without"
         )
 
 

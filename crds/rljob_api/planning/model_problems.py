@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
-from rljob_api.catalogue.profiles import AcceleratorProfile
 from rljob_api.catalogue.rollout_engines import ROLLOUT_ENGINES
 from rljob_api.catalogue.services import Classifier
 from rljob_api.checks.step.memory import check_data_buffer
@@ -21,13 +20,11 @@ from rljob_api.vocabulary.problem import Problem
 from rljob_api.vocabulary.quantity import covering_quantity, format_bytes
 
 
-def model_problems(
-    plan: Plan, profiles: Mapping[str, AcceleratorProfile], shapes: Mapping[str, ModelShape]
-) -> Iterator[Problem]:
+def model_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
     """shapes: of the models whose configs are at hand, by path."""
     yield from _spreading_problems(plan, shapes)
     yield from position_problems(plan, shapes)
-    yield from routing_problems(plan, profiles, shapes)
+    yield from routing_problems(plan, shapes)
     yield from ability_problems(plan, shapes)
     yield from version_problems(plan, shapes)
 
@@ -135,9 +132,7 @@ def _too_long(spec: RLJobSpec, path: str, limit: int) -> Problem:
     )
 
 
-def routing_problems(
-    plan: Plan, profiles: Mapping[str, AcceleratorProfile], shapes: Mapping[str, ModelShape]
-) -> Iterator[Problem]:
+def routing_problems(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[Problem]:
     """Problems of router replay with every policy that generates."""
     if plan.spec.training.router_replay == "None":
         return
@@ -150,4 +145,4 @@ def routing_problems(
         elif shape is not None and shape.experts is not None:
             most = max(most, shape.experts.route_bytes(shape.layers))
     if most:
-        yield from check_data_buffer(Subject(plan.spec, profiles), most)
+        yield from check_data_buffer(Subject(plan.spec, {}), most)

@@ -45,6 +45,8 @@ class GroupPlan(ApiModel):
     backend: str
     """The torch.distributed backend: gloo, nccl, hccl ..."""
     profile: str
+    device_memory: str | None = None
+    """What each of its accelerators has, as the profile says."""
     schedule: Items[str]
     """The stages that run here, in order. Those with `generated_in` are in the schedules of both groups: the elastic
     one runs them, and the workers of the other get their rows in that place."""

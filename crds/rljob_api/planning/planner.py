@@ -15,7 +15,7 @@ from rljob_api.pipeline.edges import columns_by_producer, stage_layout, stays_in
 from rljob_api.pipeline.meshes import mesh_of
 from rljob_api.pipeline.resolution import Resolution, ResolvedStage, assign_groups, lead_group_of, with_precision
 from rljob_api.planning.costs.mesh_costs import mesh_costs
-from rljob_api.planning.memory.limits import Limit, Limits, limit_of, memory_problems
+from rljob_api.planning.memory.limits import Limit, Limits, limits_of, memory_problems
 from rljob_api.planning.memory.workers import memory_of
 from rljob_api.planning.model_problems import model_problems
 from rljob_api.planning.plan import EdgePlan, ElasticPlan, EnginePlan, GroupPlan, Plan, StagePlan, WeightEdge
@@ -34,33 +34,38 @@ def plan(job: RLJob, profiles: Profiles = built_in_profiles.DEFAULT, shapes: Sha
     Raises InvalidJobError with every problem of a job that cannot run, or else with what does not fit: heads onto the
     workers that share them, responses into a model's positions, groups into their memory.
     """
-    made, limits = _estimated(job, profiles, shapes)
-    if problems := [*model_problems(made, profiles, shapes), *memory_problems(made, limits)]:
+    return with_shapes(_drawn(job, profiles), shapes)
+
+
+def with_shapes(drawn: Plan, shapes: Shapes) -> Plan:
+    """A plan with all that follows from how large its models are, as it was made without them: what is compiled, what
+    is computed again, where versions of weights wait, what workers have in memory. Raises InvalidJobError with what
+    does not fit."""
+    made = _estimated(drawn, shapes)
+    if problems := [*model_problems(made, shapes), *memory_problems(made, limits_of(made))]:
         raise InvalidJobError(problems)
     return made
 
 
 def draft(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]:
     """The plan of a job whether it fits or not, and what there is. Raises InvalidJobError for all else."""
-    made, limits = _estimated(job, profiles, shapes)
-    if problems := list(model_problems(made, profiles, shapes)):
+    made = _estimated(_drawn(job, profiles), shapes)
+    if problems := list(model_problems(made, shapes)):
         raise InvalidJobError(problems)
-    return made, limits
+    return made, limits_of(made)
 
 
-def _estimated(job: RLJob, profiles: Profiles, shapes: Shapes) -> tuple[Plan, Limits]:
+def _drawn(job: RLJob, profiles: Profiles) -> Plan:
     if problems := problems_of(job, profiles):
         raise InvalidJobError(problems)
-    drawn = with_compiling(_Planner(job, profiles).build(), shapes)
-    limits = _limits(drawn, profiles)
-    made = with_recomputing(drawn, shapes, limits)
+    return _Planner(job, profiles).build()
+
+
+def _estimated(drawn: Plan, shapes: Shapes) -> Plan:
+    limits = limits_of(drawn)
+    made = with_recomputing(with_compiling(drawn, shapes), shapes, limits)
     costs = {"memory": memory_of(made, shapes, limits), "meshes": mesh_costs(made, shapes, limits)}
-    return made.model_copy(update=costs), limits
-
-
-def _limits(made: Plan, profiles: Profiles) -> Limits:
-    result = {group.name: limit_of(made, group, profiles[group.profile].memory) for group in made.groups}
-    return {name: limit for name, limit in result.items() if limit is not None}
+    return made.model_copy(update=costs)
 
 
 class _Planner:
@@ -105,6 +110,7 @@ class _Planner:
             device=profile.device,
             backend=profile.backend,
             profile=profile.name,
+            device_memory=profile.memory,
             schedule=tuple(name for name in self.order if self.group_of[name] in runs),
             elastic=None if elastic is None else ElasticPlan(min=elastic.min, max=elastic.max),
         )
@@ -255,11 +261,8 @@ def _weights(engines: tuple[EnginePlan, ...], asked: WeightTransportChoice) -> t
 def with_compiling(plan: Plan, shapes: Shapes) -> Plan:
     """The plan with it decided which engines compile their layers: of what trains or scores all that a job asks for, or
     those on CUDA whose model is not known to have experts."""
-    engines = tuple(
-        engine.model_copy(update={"compiles": True}) if _compiles(plan, engine, shapes) else engine
-        for engine in plan.engines
-    )
-    return plan.model_copy(update={"engines": engines})
+    engines = (engine.model_copy(update={"compiles": _compiles(plan, engine, shapes)}) for engine in plan.engines)
+    return plan.model_copy(update={"engines": tuple(engines)})
 
 
 def _compiles(plan: Plan, engine: EnginePlan, shapes: Shapes) -> bool:
@@ -275,7 +278,10 @@ def with_recomputing(plan: Plan, shapes: Shapes, limits: Limits) -> Plan:
     otherwise, and where nobody can tell whether it would."""
     if plan.spec.training.memory.activation_checkpointing != "Auto":
         return plan
-    memory = {item.group: item for item in memory_of(plan, shapes, limits)}
+    kept = plan.model_copy(
+        update={"engines": tuple(engine.model_copy(update={"recomputes": False}) for engine in plan.engines)}
+    )
+    memory = {item.group: item for item in memory_of(kept, shapes, limits)}
     short = {group.name for group in plan.groups if not _fits(group, memory.get(group.name), limits.get(group.name))}
     engines = (
         engine.model_copy(update={"recomputes": engine.trainable and engine.group in short}) for engine in plan.engines

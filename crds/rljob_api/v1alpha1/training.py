@@ -80,7 +80,7 @@ class TrainingMemorySpec(ApiModel):
     activation_checkpointing: Checkpointing = "Auto"
     """Whether activations are computed again in the backward pass, in place of being kept. `Auto`: where a worker would
     not fit otherwise, by the plan's own estimate, and where its accelerator or its model is of unknown size; `rljob
-    plan` shows what it decides. Default Auto."""
+    plan` shows what it decides, and on a cluster the log of each worker. Default Auto."""
 
     offload: OffloadSpec = OffloadSpec()
     """What waits in the memory of the host until an accelerator needs it."""
@@ -211,7 +211,7 @@ class WeightSyncSpec(ApiModel):
     host, as far as its slots have room; decoding stands still while workers load it. `Device`: each worker copies its
     slice into the memory of its device while the version before decodes, which takes as much again as its weights, and
     decoding stands still for a copy within the device. `Auto`: Device on accelerators where the plan finds room for it,
-    else Host, as on a cluster, which plans without the model's config.json. Default Auto."""
+    else Host. Default Auto."""
 
     delta: WeightDeltaSpec | None = None
     """Send only what changed. Not with InProcess. Unset: every version is sent whole."""

@@ -18,7 +18,7 @@ from rljob_worker.cli.extras import is_installed, missing_packages
 from rljob_worker.errors import InvalidJob
 from rljob_worker.job_paths import missing_paths, with_absolute_paths
 from rljob_worker.local.pods.environment import users_environment
-from rljob_worker.model_shapes import shapes_of
+from rljob_worker.model_shapes import configs_in, shapes_of
 from rljob_worker.rehearsal.finding import Finding, Findings
 from rljob_worker.rundir.directory import RunDirectory
 
@@ -89,7 +89,7 @@ def planned(file: JobFile) -> tuple[Plan | None, Sequence[Problem]]:
     """With absolute paths; no plan where it cannot be planned, and why."""
     located = with_absolute_paths(file.job, file.folder)
     try:
-        return plan_of(located, shapes=shapes_of(located, file.folder)), ()
+        return plan_of(located, shapes=shapes_of(located.spec, configs_in(file.folder))), ()
     except InvalidJobError as error:
         return None, file.located(error.problems)
 

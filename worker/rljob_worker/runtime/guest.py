@@ -27,7 +27,6 @@ from rljob_worker.databuffer.protocol.errors import OutOfOrder
 from rljob_worker.databuffer.protocol.worker_answers import GuestLease
 from rljob_worker.databuffer.routes.guest_route import VALIDATION_PIECES, GuestRoute
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.engines.models.sources.mirror import with_mirrors
 from rljob_worker.errors import RLJobError
 from rljob_worker.metrics.report import StepReport, report_to_bytes
 from rljob_worker.metrics.reporter import Reporter
@@ -37,6 +36,7 @@ from rljob_worker.process.start_phases import phase
 from rljob_worker.runtime.handover import Handover
 from rljob_worker.runtime.setup.devices import device_of_worker, require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
+from rljob_worker.runtime.setup.plan import plan_of_worker
 from rljob_worker.runtime.setup.resources import build_resources, build_validations
 from rljob_worker.runtime.setup.world import wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
@@ -195,9 +195,8 @@ class Guest:
 def run_guest(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
     """Join the ranks of this host, generate to the end of the job, or until this host is asked to end."""
     require_devices_of_torch(environment.group_plan)
-    plan = guest_view(environment.plan)
-    group = plan.group(environment.group)
-    deadline = plan.spec.data_buffer.deadline_seconds
+    group = guest_view(environment.plan).group(environment.group)
+    deadline = environment.plan.spec.data_buffer.deadline_seconds
     identity = Identity(
         token=environment.token,
         attempt=environment.attempt,
@@ -209,7 +208,7 @@ def run_guest(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
     client, stopping = BufferClient(environment.buffer_socket, identity), threading.Event()
     with contextlib.closing(client), stop.passed_on(partial(leave, client, stopping, environment.name)):
         own = Host(environment.group, environment.host_index)
-        host = wait_for_address(AddressBook(environment.peers, plan.job), own, deadline)
+        host = wait_for_address(AddressBook(environment.peers, environment.plan.job), own, deadline)
         first = (environment.host_index, environment.rank - environment.local_rank)
         joining = world(
             client,
@@ -221,7 +220,7 @@ def run_guest(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
             first=first,
         )
         with unless_stopping(stopping), joining:
-            guest = build_guest(environment, plan, client)
+            guest = build_guest(environment, client)
             words = guest.run()
             guest.status.close()
             for rewards in guest.resources.rewards.values():
@@ -232,13 +231,14 @@ def run_guest(environment: WorkerEnvironment, stop: StopSignal) -> LastWords:
     return words
 
 
-def build_guest(environment: WorkerEnvironment, plan: Plan, client: BufferClient) -> Guest:
-    """Collective over the ranks of this host. plan: as a guest sees it."""
-    group, local_rank, route = plan.group(environment.group), environment.local_rank, GuestRoute.of(environment.plan)
+def build_guest(environment: WorkerEnvironment, client: BufferClient) -> Guest:
+    """Collective over the ranks of this host."""
+    access, local_rank, route = environment.data_access, environment.local_rank, GuestRoute.of(environment.plan)
     assert route is not None, "the job has guests"
-    device, access = device_of_worker(plan, group, local_rank), environment.data_access
-    mirrored = with_mirrors(plan, access.cache_dir)
-    resources = build_resources(mirrored, group, local_rank, device, access)
+    plan = guest_view(plan_of_worker(environment.plan, environment.group, access.cache_dir))
+    group = plan.group(environment.group)
+    device = device_of_worker(plan, group, local_rank)
+    resources = build_resources(plan, group, local_rank, device, access)
     stages = [plan.stage(name) for name in group.schedule]
     with phase("stages"):
         schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
@@ -250,7 +250,7 @@ def build_guest(environment: WorkerEnvironment, plan: Plan, client: BufferClient
         schedule=schedule,
         handover=Handover(plan, group.name, local_rank, client, plan.spec.data_buffer.deadline_seconds),
         weights=build_weight_sync(
-            plan, group.name, local_rank, transports, {}, resources.rollout_engines, slices_of(mirrored), device
+            plan, group.name, local_rank, transports, {}, resources.rollout_engines, slices_of(plan), device
         ),
         validation=next(iter(build_validations(plan, stages, local_rank, resources, access).values()), None),
         num_pieces=route.num_pieces,

@@ -15,7 +15,6 @@ from rljob_worker.databuffer.links.address_book import AddressBook
 from rljob_worker.databuffer.links.fencing import Identity
 from rljob_worker.databuffer.routes.guest_route import longest_wait_seconds
 from rljob_worker.databuffer.routes.hosts import Host
-from rljob_worker.engines.models.sources.mirror import with_mirrors
 from rljob_worker.engines.protocols import TrainEngine
 from rljob_worker.metrics.reporter import Reporter
 from rljob_worker.process.last_words import LastWords
@@ -30,6 +29,7 @@ from rljob_worker.runtime.owned_leases import owned_leases
 from rljob_worker.runtime.profiling.profiler import build_profiler
 from rljob_worker.runtime.setup.devices import device_of_worker, require_devices_of_torch
 from rljob_worker.runtime.setup.environment import WorkerEnvironment
+from rljob_worker.runtime.setup.plan import plan_of_worker
 from rljob_worker.runtime.setup.resources import build_resources, build_validations
 from rljob_worker.runtime.setup.world import wait_for_address, world
 from rljob_worker.runtime.status import StatusPoster, StopSignal
@@ -99,8 +99,8 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
     opening = control.open()
     engines = [engine for engine in plan.engines if engine.group == group.name and engine.trainable]
     weights = weights_to_load(opening, plan.spec.checkpoint.init_from, [engine.name for engine in engines])
-    mirrored, home = with_mirrors(plan, access.cache_dir), environment.home
-    resources = build_resources(mirrored, group, rank, device, access, weights, home)
+    plan = plan_of_worker(plan, group.name, access.cache_dir)
+    resources = build_resources(plan, group, rank, device, access, weights, environment.home)
     stages = [plan.stage(name) for name in group.schedule]
     schedule = tuple((stage, build_stage(stage, resources)) for stage in stages)
     trainable = {engine.name: resources.train_engines[engine.model] for engine in engines}
@@ -122,7 +122,7 @@ def build_worker(environment: WorkerEnvironment, client: BufferClient, control: 
             transports,
             resources.train_engines,
             resources.rollout_engines,
-            slices_of(mirrored),
+            slices_of(plan),
             device,
         ),
         validations=build_validations(plan, stages, rank, resources, access),

@@ -42,12 +42,17 @@ Limits = Mapping[str, Limit]
 """By group; those of which nothing is known are left out."""
 
 
-def limit_of(plan: Plan, group: GroupPlan, accelerator_memory: str | None) -> Limit | None:
+def limits_of(plan: Plan) -> Limits:
     """What the accelerator has, or on CPUs a worker's part of the pod's limit."""
+    limits = {group.name: _limit_of(plan, group) for group in plan.groups}
+    return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def _limit_of(plan: Plan, group: GroupPlan) -> Limit | None:
     if group.device != "cpu":
-        if accelerator_memory is None:
+        if group.device_memory is None:
             return None
-        memory = parse_quantity(accelerator_memory)
+        memory = parse_quantity(group.device_memory)
         return Limit(memory, f"profile {group.profile}", _beside_models(plan, group, memory))
     return _of_container(plan, group)
 

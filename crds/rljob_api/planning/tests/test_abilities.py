@@ -76,7 +76,7 @@ def test_versions_that_exist_at_once_must_fit_where_they_are_sent_from():
         buffer = plan.spec.data_buffer.model_copy(update={"memory": memory})
         rollout = plan.spec.rollout.model_copy(update={"max_staleness": staleness})
         spec = plan.spec.model_copy(update={"data_buffer": buffer, "rollout": rollout})
-        messages = model_problems(plan.model_copy(update={"spec": spec}), {}, shapes)
+        messages = model_problems(plan.model_copy(update={"spec": spec}), shapes)
         return [message for message in messages if message.path == "spec.dataBuffer.memory"]
 
     # 98 MiB in slots of 4 MiB: 25 for each of four versions
@@ -101,7 +101,7 @@ def test_a_pod_of_an_elastic_group_has_room_for_two_versions():
     def result(memory):
         buffer = plan.spec.data_buffer.model_copy(update={"memory": memory})
         made = plan.model_copy(update={"spec": plan.spec.model_copy(update={"data_buffer": buffer})})
-        messages = model_problems(made, {}, shapes)
+        messages = model_problems(made, shapes)
         return [message for message in messages if message.path == "spec.dataBuffer.memory"]
 
     # 977 MiB of 2 sources, each half of it and a bucket of 64 MiB: 553 MiB in 70 slots of 8 MiB, two versions

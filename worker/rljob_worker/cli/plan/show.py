@@ -22,7 +22,7 @@ from rljob_worker.cli.plan.sheets import plan_heading, sheets_of
 from rljob_worker.cli.plan.stage_times import parse_times
 from rljob_worker.cli.plan.timeline_view import TimelineView, timeline_json
 from rljob_worker.errors import StorageError
-from rljob_worker.model_shapes import shapes_of
+from rljob_worker.model_shapes import configs_in, shapes_of
 
 PLAIN_SIZE = (160, 24)
 """Columns and lines of a file or a pipe, where COLUMNS says nothing else."""
@@ -47,7 +47,7 @@ def show_plan(
     """Print the plan of a job, or of one that fits; files that the job names need not be here. times: seconds per
     stage as they are written, for a timeline."""
     job = parse_job(read_text(path), overrides)
-    shapes = shapes_of(job, path.absolute().parent)
+    shapes = shapes_of(job.spec, configs_in(path.absolute().parent))
     if fits:
         result = fit(job, shapes)
         job = result.job

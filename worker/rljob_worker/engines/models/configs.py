@@ -91,13 +91,13 @@ def _looks_local(path: str) -> bool:
 
 def _tokenizer_end_token(path: str) -> int | None:
     """The id of the tokenizer's `eos_token`, read from its files."""
-    settings, vocabulary = (_read_json(path, name) for name in ("tokenizer_config.json", "tokenizer.json"))
+    settings, vocabulary = (read_json(path, name) for name in ("tokenizer_config.json", "tokenizer.json"))
     name = settings.get("eos_token")
     name = name.get("content") if isinstance(name, dict) else name
     return next((token["id"] for token in vocabulary.get("added_tokens", []) if token["content"] == name), None)
 
 
-def _read_json(path: str, name: str) -> dict[str, Any]:
+def read_json(path: str, name: str) -> dict[str, Any]:
     """A file of a model's directory or of the hub; empty where there is none."""
     result = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
     return {} if result is None else json.loads(Path(result).read_text())

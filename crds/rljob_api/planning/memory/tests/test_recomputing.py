@@ -8,7 +8,7 @@ from rljob_api.catalogue.profiles import DEFAULT
 from rljob_api.memory.model_shape import parse_shape
 from rljob_api.memory.tests.test_model_shape import QWEN3_8B
 from rljob_api.planning.advice import warnings_of
-from rljob_api.planning.memory.limits import limit_of
+from rljob_api.planning.memory.limits import limits_of
 from rljob_api.planning.memory.tests.test_workers import gpus
 from rljob_api.planning.memory.workers import memory_of
 from rljob_api.planning.planner import plan, with_recomputing
@@ -47,7 +47,7 @@ def test_auto_computes_again_where_nobody_knows_whether_there_is_room():
     unknown = planned(gpus(4), AUTO, shapes={})
     assert recomputing(unknown) == ["train/actor"]
     (warning,) = [warning for warning in warnings_of(unknown) if "activationCheckpointing" in warning]
-    assert "nobody knows how large models/tiny is: train computes activations again" in warning
+    assert "nobody knows here how large models/tiny is: workers of train see it in its config.json" in warning
     sizeless = DEFAULT | {"nvidia-h100": DEFAULT["nvidia-h100"].model_copy(update={"memory": None})}
     assert recomputing(plan(make_job(*SMALL, gpus(4), AUTO), sizeless, SHAPES)) == ["train/actor"]
 
@@ -86,7 +86,7 @@ def test_auto_is_none_where_that_fits_and_else_full(replicas, tokens, other):
     asked = make_job(*SMALL, gpus(replicas), f"training.tokensPerMicroBatch={tokens}",
                      f"training.memory.activationCheckpointing={other}")  # fmt: skip
     drawn = plan(job)
-    limits = {group.name: limit_of(drawn, group, DEFAULT[group.profile].memory) for group in drawn.groups}
+    limits = limits_of(drawn)
     decided = memory_of(with_recomputing(drawn, SHAPES, limits), SHAPES, limits)
     written = memory_of(plan(asked), SHAPES, limits)
     kept, again = (max(phase.peak for phase in item[0].phases) for item in (decided, written))

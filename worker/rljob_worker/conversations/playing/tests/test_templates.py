@@ -153,5 +153,5 @@ def test_rows_of_every_template_are_what_the_engine_saw_with_log_probs_of_the_tr
     settings = TrainSettings(trainable=False, tokens_per_micro_batch=600)
     scored = FSDPEngine(load_policy(path, torch.float32, CPU), settings, CPU).log_probs(batch)
     mask = batch["response_mask"].values.astype(bool)
-    np.testing.assert_allclose(scored.values[mask], batch["rollout_log_probs"].values[mask], atol=1e-5)
+    np.testing.assert_allclose(scored.values[mask], batch["rollout_log_probs"].values[mask], rtol=1e-5, atol=1e-5)
     assert not batch["rollout_log_probs"].values[~mask].any()

@@ -11,6 +11,7 @@ from rljob_api.memory.weight_slices import WeightSlices
 from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.rollout.vllm.weights.kept_slice import KeptSlice, kept_shapes
 from rljob_worker.engines.rollout.vllm.weights.layouts import forget_expert_kernels, refresh_tied
+from rljob_worker.engines.rollout.vllm.weights.recorded_copies import CopyRecorder, RecordedCopies
 
 
 class ReloadedWeights:
@@ -29,6 +30,8 @@ class ReloadedWeights:
         self._parts = {name: slices.part(name, whole.shape, rank) for name, whole in parameters.items()}
         self._kept = kept_shapes(parameters, self._parts)
         self._frozen, self._frozen_weights = frozen, dict[str, torch.Tensor]()
+        self._copies: RecordedCopies | None = None
+        self._has_loaded = False
 
     @property
     def nbytes(self) -> int:
@@ -38,27 +41,50 @@ class ReloadedWeights:
     def load(
         self, engine: LLMEngine, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool
     ) -> None:
-        """Reload the layers of an engine with what comes. lasting: as in `RolloutEngine.load_weights`. Raises
-        InvalidJob as that does."""
+        """Fill the layers of an engine with what comes: by copies where the first policy showed that they do, else by
+        vLLM's loaders. lasting: as in `RolloutEngine.load_weights`. Raises InvalidJob as that does."""
+        if self._copies is not None:
+            self._copies.make(self._arriving(weights, version), lasting=lasting)
+        elif self._has_loaded:
+            self._reload(engine, self._arriving(weights, version), lasting=lasting)
+        else:
+            self._copies, self._has_loaded = self._record(engine, self._arriving(weights, version)), True
+
+    def _record(self, engine: LLMEngine, arriving: Iterable[tuple[str, torch.Tensor]]) -> RecordedCopies | None:
+        """By vLLM's loaders; what they do."""
+        recorder: CopyRecorder
+        (recorder,) = engine.apply_model(CopyRecorder)
+
+        def told() -> Iterator[tuple[str, torch.Tensor]]:
+            for name, tensor in arriving:
+                own = tensor.clone(memory_format=torch.contiguous_format)
+                recorder.came(name, own)
+                yield name, own
+
+        with recorder:
+            self._reload(engine, told(), lasting=True)
+        return recorder.copies()
+
+    def _reload(self, engine: LLMEngine, arriving: Iterable[tuple[str, torch.Tensor]], *, lasting: bool) -> None:
+        """By vLLM's loaders. Each tensor is in memory of its own unless it lasts: vLLM fills a layer once all of its
+        tensors have come, and by then those that came first are others'."""
         engine.apply_model(forget_expert_kernels)
-        arriving = self._arriving(weights, version, lasting=lasting)
-        engine.collective_rpc("reload_weights", kwargs={"weights_iterator": arriving})
+        whole = ((name, self._in_whole(name, tensor if lasting else tensor.clone())) for name, tensor in arriving)
+        engine.collective_rpc("reload_weights", kwargs={"weights_iterator": whole})
         engine.apply_model(refresh_tied)
 
     def _arriving(
-        self, weights: Iterable[tuple[str, torch.Tensor]], version: int, *, lasting: bool
-    ) -> Iterator[tuple[str, torch.Tensor | KeptSlice]]:
-        """Every tensor of the policy, in memory of its own unless it lasts: vLLM fills a layer once all of its tensors
-        have come, and by then those that came first are others'. It fills all layers or none: what does not come is
-        what came last."""
+        self, weights: Iterable[tuple[str, torch.Tensor]], version: int
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every tensor of the policy: what does not come is what came last."""
         rest = dict(self._frozen_weights)
         for name, item in whole_policy(self._kept, weights, version, self._frozen_weights.__contains__):
-            tensor = item.to(self._kept[name].dtype, copy=not lasting)
+            tensor = item.to(self._kept[name].dtype)
             rest.pop(name, None)
             if self._frozen(name):
-                self._frozen_weights[name] = tensor.to("cpu", copy=lasting)
-            yield name, self._in_whole(name, tensor)
-        yield from ((name, self._in_whole(name, tensor)) for name, tensor in rest.items())
+                self._frozen_weights[name] = tensor.to("cpu", copy=True)
+            yield name, tensor
+        yield from rest.items()
 
     def _in_whole(self, name: str, tensor: torch.Tensor) -> torch.Tensor | KeptSlice:
         """What this rank keeps of a tensor, for loaders that take it out of the whole."""

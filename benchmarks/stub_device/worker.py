@@ -127,15 +127,15 @@ class _Worker:
         mesh = build_meshes([train.mesh], 0, DEVICE, deadline_seconds=60)[train.mesh]
         settings = replace(train_settings(plan, train), compile=False)
         self._engine = RankAlone(model, settings, DEVICE, mesh)
+        gc.collect()
+        self._memory.restart()
+        self._engine.sleep()
         give_memory(part, DEVICE)
         self._part = part.requires_grad_(False)
 
     def phases(self, num_rows: int) -> Iterator[tuple[str, PhaseBytes]]:
         """num_rows: that decode at once."""
-        gc.collect()
-        self._memory.restart()
         yield "load", self._most()
-        self._engine.sleep()
         for name, work in (
             ("generate", lambda: self._generate(num_rows)),
             ("train", self._train),

@@ -124,6 +124,21 @@ class ModelShape:
     """Whether there is a last layer, which makes logits of hidden states. A critic has none."""
 
     @property
+    def is_possible(self) -> bool:
+        """Whether there can be a model of these sizes."""
+        sizes = (
+            self.vocabulary,
+            self.hidden,
+            self.intermediate,
+            self.layers,
+            self.heads,
+            self.key_heads,
+            self.head_dim,
+        )
+        routed = self.experts is None or 0 < self.experts.chosen <= self.experts.count and self.experts.width > 0
+        return min(sizes) > 0 and routed
+
+    @property
     def query_width(self) -> int:
         return self.heads * self.head_dim
 
@@ -151,6 +166,26 @@ class ModelShape:
         experts = 0 if self.experts is None else self.experts.count * gates * self.hidden * self.experts.width
         is_here = self.begins or (self.ends and self.has_words)
         return max(self.embedding * is_here, attention, mlp, experts)
+
+    def largest_sent(self, count: int) -> list[int]:
+        """Parameters of the `count` largest tensors as checkpoints name them, experts one by one; descending."""
+        words = [self.embedding] * (1 if self.tied else 2)
+        width = self.intermediate if self.experts is None or self.experts.dense else self.experts.width
+        gates = self.family.projections - 1 if self.family.fused else 1
+        attention = self.hidden * (self.query_width + (2 * self.key_width if self.family.fused else 0))
+        in_layers = [max(self.hidden * width * gates, attention)] * count
+        return sorted([*words, *in_layers], reverse=True)[:count]
+
+    @property
+    def num_tensors(self) -> int:
+        """Tensors of the layers as checkpoints name them, experts one by one; without biases."""
+        family = self.family
+        attention = (2 if family.fused else 4) + 2 * family.query_key_norms + family.norms
+        mlp = 2 if family.fused else family.projections
+        if self.experts is None:
+            return self.layers * (attention + mlp)
+        dense, routed = self.experts.dense_layers, self.experts.count * family.projections + 1
+        return self.layers * attention + dense * mlp + (self.layers - dense) * routed
 
     @property
     def _attention_and_norms(self) -> int:
@@ -250,7 +285,8 @@ def parse_shape(config: Mapping[str, Any]) -> ModelShape | None:
             return None if family is None else _gpt2(family, config)
         vision = parse_fused_towers(config) or parse_vision_shape(config)
         keeps_keys = config.get("model_type") != "openvla_oft"
-        return replace(_llama_like(family, decoder), vision=vision, keeps_keys=keeps_keys)
+        shape = replace(_llama_like(family, decoder), vision=vision, keeps_keys=keeps_keys)
+        return shape if shape.is_possible else None
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         return None
 

@@ -21,6 +21,8 @@ from rljob_api.planning.planner import draft
 from rljob_api.v1alpha1 import Checkpointing, OffloadSpec, RLJob, TrainingParallelism, TrainingSpec
 from rljob_api.vocabulary.problem import InvalidJobError, Problem
 
+WORTH_CHANGING = 1.1
+"""A job that fits is changed for what is predicted to be faster by more than this."""
 MOST_HOSTS = 1024
 """Hosts of a group that a refusal looks at, at most."""
 
@@ -34,6 +36,8 @@ class Fit:
     """By path the value in YAML; none where the job fits as it is."""
     seconds: float
     """Predicted: how long a worker trains and scores in a step."""
+    seconds_as_written: float | None = None
+    """Of the job as it is, where that fits."""
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -42,9 +46,9 @@ class Fit:
 
 
 def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] = built_in_profiles.DEFAULT) -> Fit:
-    """The job as it is where it fits; else the way to train it that is predicted to take least time of those that fit:
-    smaller micro-batches, activations that are computed again, a model that is spread over workers, an optimizer or
-    parameters that wait in the memory of the host. No change is made to what is learned.
+    """The job in the way that is predicted to take least time of those that fit, or as it is where that is within a
+    tenth of it: smaller micro-batches, activations that are computed again, a model that is spread over workers, an
+    optimizer or parameters that wait in the memory of the host. No change is made to what is learned.
 
     Raises InvalidJobError for a job that is wrong, for one whose memory is not known, and for one that no change makes
     fit, with what it takes at least and the number of hosts on which it would fit.
@@ -54,10 +58,12 @@ def fit(job: RLJob, shapes: Shapes, profiles: Mapping[str, AcceleratorProfile] =
         raise InvalidJobError(unknown)
     search = _Search(shapes, profiles)
     asked = _Tried(job, made, limits, search.seconds(made))
-    if not asked.problems:
-        return Fit(job, {}, asked.seconds)
-    if (best := search.best(asked)) is not None:
-        return Fit(best.job, _changes(job.spec.training, best.job.spec.training), best.seconds)
+    as_written = None if asked.problems else asked.seconds
+    best = search.best(asked)
+    if as_written is not None and (best is None or as_written <= best.seconds * WORTH_CHANGING):
+        return Fit(job, {}, as_written, as_written)
+    if best is not None:
+        return Fit(best.job, _changes(job.spec.training, best.job.spec.training), best.seconds, as_written)
     hosts = _hosts(search.smallest.job, shapes, profiles)
     lacking = memory_problems(search.smallest.plan, search.smallest.limits, hosts_help=hosts is not None)
     raise InvalidJobError([_refused(item, hosts) for item in lacking])
@@ -164,7 +170,7 @@ def _unknown(plan: Plan, limits: Limits) -> Iterator[Problem]:
         result = next((item for item in plan.memory if item.group == group.name), None)
         if result is not None and result.unknown:
             listed = ", ".join(result.unknown)
-            fix = "Give a directory that is here, with its config.json."
+            fix = "Give a directory that is here, with the config.json of an architecture that rljob knows."
             yield problem("spec.models", listed, "nobody knows how large this model is", fix)
         elif result is not None and group.name not in limits:
             message = f"nobody knows how much memory a worker of {group.name} has"

@@ -145,7 +145,8 @@ class RolloutSpec(ApiModel):
     memory_fraction: float = Field(default=0.6, gt=0, le=0.95)
     """The part of the memory that is free when generation begins which keys and values of the rows that are decoded at
     once may take; other rows wait for their place. Of a CPU's memory every worker of a host has an equal share; on a
-    device VLLM's copy of the weights is taken from it, too. Default 0.6."""
+    device it is what VLLM's copy of the weights leaves, and what VLLM computes with is taken from it, too. Default
+    0.6."""
 
     max_staleness: int = Field(default=0, ge=0, le=16)
     """How many steps the generating weights are behind those that a step begins to train, so that generation and

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+
+_ROUNDING = "pinned_max_round_threshold_mb"
+"""Setting of torch's allocators: larger pieces of pinned memory are as large as is asked for."""
 
 
 def num_devices(device_type: str) -> int:
@@ -58,4 +61,14 @@ def use(device_type: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     device = torch.device(device_type, local_rank)
     torch.get_device_module(device).set_device(device)
+    pin_what_is_asked_for()
     return device
+
+
+def pin_what_is_asked_for() -> None:
+    """Have torch pin as many bytes of the host's memory as a tensor has: by itself it pins a power of two, a third more
+    in all for the copies of a model. A user's own setting stays; a torch without it stays as it is."""
+    with suppress(AttributeError, ValueError, RuntimeError):
+        settings = torch._C._accelerator_getAllocatorSettings()
+        if _ROUNDING not in settings:
+            torch._C._accelerator_setAllocatorSettings(",".join(filter(None, (settings, f"{_ROUNDING}:1"))))

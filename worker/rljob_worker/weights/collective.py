@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from rljob_api.planning.weights.flows import MAX_SLOT_BYTES, WINDOW, WeightFlow
+from rljob_api.planning.weights.flows import BROADCAST_BYTES, WINDOW, WeightFlow
 from rljob_worker.errors import PeerLost
 from rljob_worker.weights.broadcast_group import SOURCE, BroadcastGroup
 from rljob_worker.weights.chunks import ALIGNMENT, ChunkWriter, Received
@@ -47,7 +47,7 @@ class CollectiveTransport:
     backend: str
     device: torch.device
     deadline_seconds: float
-    slot_bytes: int = MAX_SLOT_BYTES
+    slot_bytes: int = BROADCAST_BYTES
 
     def sender(self, flow: WeightFlow, rank: int) -> Sender:
         number, copy_ranks = flow.source_ranks.index(rank), range(flow.tensor)

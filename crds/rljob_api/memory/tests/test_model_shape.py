@@ -23,6 +23,14 @@ QWEN3_8B = {
 }
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"vocab_size": 0}, {"vocab_size": -5}, {"num_attention_heads": 0}, {"num_hidden_layers": 0}, {"hidden_size": 0}],
+)
+def test_sizes_that_no_model_has_are_no_shape(wrong):
+    assert parse_shape(QWEN3_8B | wrong) is None
+
+
 def test_the_shape_of_a_model_that_people_know():
     shape = parse_shape(QWEN3_8B)
     # 36 layers of 192,946,432 and twice an embedding of 622,329,856, and the last norm: what its card calls 8.2 B

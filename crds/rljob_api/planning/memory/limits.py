@@ -132,6 +132,8 @@ def _too_much_outside(need: _Need, host: Limit, hosts_help: bool) -> Problem:
     """For what a worker has in the memory of its host."""
     waits = "wait in its host's memory while the accelerator does without"
     fix = f"Raise the limit{', or add replicas, over which weights and optimizer are divided' * hosts_help}."
+    if need.outside.phase == "sync":
+        waits = "lie in its host's memory while weights come, with the tensors that are put together there"
     if need.outside.phase == "load":
         waits = "lie in its host's memory at the start, with what it reads of the model that it generates with"
         fix = "Raise the limit."

@@ -9,7 +9,7 @@ from rljob_api.memory.weight_slices import slice_parameters
 from rljob_api.planning.memory.models import WorkerModels
 from rljob_api.planning.memory.towers import tower_bytes
 from rljob_api.planning.plan import EnginePlan
-from rljob_api.planning.weights.flows import MAX_SLOT_BYTES, WINDOW, WeightFlow, slot_bytes, weight_flows
+from rljob_api.planning.weights.flows import BROADCAST_BYTES, WINDOW, WeightFlow, slot_bytes, weight_flows
 from rljob_api.planning.weights.staging import stageable_flows
 
 
@@ -46,11 +46,13 @@ def next_slices_bytes(models: WorkerModels) -> int:
 
 
 def sent_bytes(models: WorkerModels, engine: EnginePlan) -> int:
-    """What an engine has of new weights while they go from trainer to rollout, beyond the weights themselves."""
+    """What an engine has of new weights while they go from trainer to rollout, beyond the weights themselves, in the
+    memory in which it computes."""
     if engine.kind == "Rollout":
-        return max((_received(models, flow, engine) for flow in models.flows_of(engine)), default=0)
+        here = (flow for flow in models.flows_of(engine) if models.on_cpu or flow.transport == "Collective")
+        return max((_received(models, flow, engine) for flow in here), default=0)
     broadcasts = any(flow.transport == "Collective" for flow in models.flows_of(engine))
-    return _gathered(models, engine) + broadcasts * min(WINDOW * MAX_SLOT_BYTES, models.whole(engine))
+    return _gathered(models, engine) + broadcasts * min(WINDOW * BROADCAST_BYTES, models.whole(engine))
 
 
 def _gathered(models: WorkerModels, engine: EnginePlan) -> int:
@@ -63,9 +65,18 @@ def _gathered(models: WorkerModels, engine: EnginePlan) -> int:
     return 0 if is_sent_as_it_is else 2 * models.tensor(engine)
 
 
+def received_on_host(models: WorkerModels, engine: EnginePlan) -> int:
+    """What an accelerator's worker has of them in the memory of its host: what comes through data buffers."""
+    flows = () if models.on_cpu or engine.kind != "Rollout" else models.flows_of(engine)
+    return max((_received(models, flow, engine) for flow in flows if flow.transport == "DataBuffer"), default=0)
+
+
 def _received(models: WorkerModels, flow: WeightFlow, engine: EnginePlan) -> int:
-    """Chunks on their way to this device, and the parts of tensors that are put together of several of them."""
-    size = MAX_SLOT_BYTES if flow.transport == "Collective" else slot_bytes(models.plan) or MAX_SLOT_BYTES
-    tensor = ceil(models.tensor(engine) / flow.tensor)
-    slots = min(WINDOW * size, models.whole(engine)) if flow.transport == "Collective" else 0
-    return slots + min(2, len(flow.source_ranks)) * tensor * (tensor > size)
+    """Chunks on their way to this device, and the parts of tensors that are put together of several of them: one of
+    each source, whose chunks come one behind the other."""
+    is_broadcast = flow.transport == "Collective"
+    size = BROADCAST_BYTES if is_broadcast else slot_bytes(models.plan) or BROADCAST_BYTES
+    shape, width = models.shapes[engine.path], NUMBER_BYTES[models.plan.precision]
+    largest = (ceil(number * width / flow.tensor) for number in shape.largest_sent(len(flow.source_ranks)))
+    slots = min(WINDOW * size, models.whole(engine)) if is_broadcast else 0
+    return slots + sum(item for item in largest if item > size)

@@ -26,7 +26,7 @@ from rljob_api.planning.memory.towers import (
     video_bytes,
     video_encoder_bytes,
 )
-from rljob_api.planning.memory.transfers import delta_bytes, next_slices_bytes, sent_bytes
+from rljob_api.planning.memory.transfers import delta_bytes, next_slices_bytes, received_on_host, sent_bytes
 from rljob_api.planning.plan import EnginePlan, Plan
 from rljob_api.planning.weights.versions import warm_up_steps
 from rljob_api.v1alpha1 import RLJobSpec
@@ -94,6 +94,7 @@ class _Worker:
         reserves = any(ROLLOUT_ENGINES[engine.library].reserves_memory for engine in models.generating)
         if reserves and models.limit is not None and not models.on_cpu:
             before = sum(models.layout(engine).kept + tower_bytes(models, engine) for engine in models.training)
+            before += sum(models.copy(engine) for engine in models.generating)
             taken = before + int((models.limit.bytes - before) * models.plan.spec.rollout.memory_fraction)
         return phase.model_copy(update={"staged": staged, "peak": max(phase.peak, taken) + staged})
 
@@ -110,17 +111,22 @@ class _Worker:
         else:
             host += video_encoder_bytes(models)
         kept = PhaseMemory(phase="load", weights=weights, optimizer=optimizer, peak=weights + optimizer, host=host)
-        yield kept.model_copy(update={"host": host + sum(map(self._read_on_host, models.generating))})
-        kept = _beside(kept, "delta", delta_bytes(models))
+        asleep = self._training_asleep(kept) if models.generating else kept
+        # optimizers sleep before copies that generate are built
+        most = max(asleep.peak, kept.peak - sum(models.copy(engine) for engine in models.generating))
+        host += asleep.host - kept.host + sum(map(self._read_on_host, models.generating))
+        yield kept.model_copy(update={"peak": most, "host": host})
+        delta = delta_bytes(models)
+        kept, asleep = _beside(kept, "delta", delta), _beside(asleep, "delta", delta)
         if models.generating:
-            yield self._while_written(self._generate(self._training_asleep(kept)))
-        if models.training:
-            yield self._while_written(self._train(self._generating_asleep(kept)))
+            yield self._while_written(self._generate(asleep))
+        if models.training:  # what has slept keeps its memory of the host
+            awake = kept.model_copy(update={"host": asleep.host})
+            yield self._while_written(self._train(self._generating_asleep(awake)))
         if any(models.group.name in self._ends(edge.source, edge.target) for edge in models.plan.weights):
-            yield self._while_written(self._sync(self._training_asleep(kept) if models.generating else kept))
+            yield self._while_written(self._sync(asleep))
         if self._checkpoint:
-            after = self._training_asleep(kept) if models.generating else kept
-            yield self._with_checkpoint(after.model_copy(update={"phase": "checkpoint"}))
+            yield self._with_checkpoint(asleep.model_copy(update={"phase": "checkpoint"}))
 
     def _while_written(self, phase: PhaseMemory) -> PhaseMemory:
         """With the copy of an earlier step's checkpoint, which is written meanwhile; after the last step none is."""
@@ -144,7 +150,8 @@ class _Worker:
         if not self.models.training:
             cache = max(self._cache(engine, kept.peak)[0] for engine in self.models.generating)
         peak = kept.peak + cache + max(sent_bytes(self.models, engine) for engine in self.models.here)
-        return kept.model_copy(update={"phase": "sync", "cache": cache, "peak": peak})
+        host = kept.host + max(received_on_host(self.models, engine) for engine in self.models.here)
+        return kept.model_copy(update={"phase": "sync", "cache": cache, "peak": peak, "host": host})
 
     def _ends(self, *engines: str) -> set[str]:
         return {self.models.plan.engine(engine).group for engine in engines}

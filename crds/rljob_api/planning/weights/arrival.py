@@ -4,7 +4,8 @@
     cores       what a host takes / (cores x TAKEN_BYTES) and what it hands on / (cores x SENT_BYTES), together
     threads     what a host takes / (STREAM_THREADS x TAKEN_BYTES)
     parent      what it takes from one parent / (its connections to that x TAKEN_BYTES)
-    loading     a worker's slice / its link to the memory of the host
+    chunks      chunks that it takes x (CHUNK_SECONDS + its workers x READER_SECONDS), of one interpreter
+    loading     a worker's slice / its link to the memory of the host, and TENSOR_SECONDS for each tensor
 
 A host takes each byte once, and each of its workers its slice of that; by broadcasts a worker takes its slice itself,
 and no processor of its host touches it. A thread, or a connection, keeps one core busy: so many work, however many
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 from rljob_api.catalogue.profiles import AcceleratorProfile, AcceleratorSpeed
@@ -26,7 +28,14 @@ from rljob_api.memory.model_shape import Shapes
 from rljob_api.memory.sizes import NUMBER_BYTES
 from rljob_api.memory.weight_slices import slice_parameters
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_api.planning.weights.flows import WINDOW, WeightFlow, slot_bytes, slots_per_source, weight_flows
+from rljob_api.planning.weights.flows import (
+    MIN_SLOT_BYTES,
+    WINDOW,
+    WeightFlow,
+    slot_bytes,
+    slots_per_source,
+    weight_flows,
+)
 from rljob_api.planning.weights.staging import stages_on_device
 from rljob_api.planning.weights.trees import FAN_OUT, STREAM_THREADS, TreeLoad, stream_connections, tree_load
 from rljob_api.vocabulary import keys
@@ -36,9 +45,13 @@ LINK_SHARE = 0.6
 """Part of a link that weights have at least (docs/benchmarks.md, Weights: 0.85 from eight sources)."""
 TAKEN_BYTES, SENT_BYTES = 1.2e9, 2.4e9
 """What a core of a data buffer takes from others, and what it gives to them, in a second (docs/weight-arrival.md)."""
+CHUNK_SECONDS, READER_SECONDS = 1.3e-3, 6.5e-5
+"""Of the interpreter of a data buffer: for each chunk that it takes, and for each worker that it hands it to."""
+TENSOR_SECONDS = 2e-5
+"""Of the interpreter of a worker for each tensor that it copies into an engine on a device."""
 
 Staged = Literal["Host", "Device"]
-Bound = Literal["links", "cores", "threads", "parent", "loading"]
+Bound = Literal["links", "cores", "threads", "parent", "chunks", "loading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +104,27 @@ def weight_arrivals(plan: Plan, shapes: Shapes, profiles: Mapping[str, Accelerat
             width = NUMBER_BYTES[plan.precision]
             whole = shapes[path].parameters * width
             kept = slice_parameters(shapes[path], flow.tensor) * width
-            yield from (_arrival(plan, flow, target, whole, kept, profiles) for target in flow.targets)
+            model = _Sent(whole, kept, shapes[path].num_tensors * TENSOR_SECONDS)
+            yield from (_arrival(plan, flow, target, model, profiles) for target in flow.targets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A model: bytes of all of it, bytes that a worker keeps of it, and seconds to give an engine its tensors."""
+
+    whole: int
+    kept: int
+    giving: float
 
 
 def _arrival(
     plan: Plan,
     flow: WeightFlow,
     target: GroupPlan,
-    whole: int,
-    kept: int,
+    model: _Sent,
     profiles: Mapping[str, AcceleratorProfile],
 ) -> WeightArrival:
-    by_broadcasts = flow.transport == "Collective"
+    by_broadcasts, whole, kept = flow.transport == "Collective", model.whole, model.kept
     host_bytes = kept * target.workers_per_host if by_broadcasts else whole
     taken_at, sent_at = _speed(target, profiles), _speed(flow.source, profiles)
     seconds, switch = dict[Bound, float](), None
@@ -117,8 +139,10 @@ def _arrival(
             seconds["threads"] = whole / (STREAM_THREADS * TAKEN_BYTES)
             # a data buffer counts the processors of its host, whatever its container is limited to
             seconds["parent"] = parent_seconds(flow, load, whole, taken_at.cores * target.workers_per_host)
-        seconds["loading"] = kept / taken_at.host
-        switch = 2 * kept / taken_at.device_memory  # read once, written once
+            num_chunks = ceil(whole / (slot_bytes(plan) or MIN_SLOT_BYTES))
+            seconds["chunks"] = num_chunks * (CHUNK_SECONDS + READER_SECONDS * target.workers_per_host)
+        seconds["loading"] = kept / taken_at.host + model.giving
+        switch = 2 * kept / taken_at.device_memory + model.giving  # read once, written once
     on_host: Staged | None = "Host" if _holds_version(plan, flow, target, whole) else None
     staged = "Device" if stages_on_device(plan, target.name) else on_host
     return WeightArrival(flow.name, target.name, kept, host_bytes, seconds, staged, switch)

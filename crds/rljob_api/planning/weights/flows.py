@@ -30,8 +30,12 @@ GUEST_VERSIONS = 2
 """Versions that a pod of an elastic group has room for at least: the one that it generates with, which others read from
 it, and the one that comes meanwhile."""
 
-MAX_SLOT_BYTES = 16 << 20
-"""A larger chunk saves nothing any more, and delays those further down the tree."""
+MAX_SLOT_BYTES = BUCKET_BYTES
+"""Weights go in buckets, so that a larger chunk would not be full. A chunk costs a data buffer 1.3 ms whatever it holds,
+and more for each worker that reads it (docs/weight-arrival.md): 12.8 s of one interpreter for 470 GB and 8 workers."""
+
+BROADCAST_BYTES = 16 << 20
+"""A chunk that is broadcast, of which WINDOW lie in the memory of the device."""
 
 MIN_SLOT_BYTES = 64 << 10
 """A smaller chunk costs more messages than it moves bytes."""

@@ -163,10 +163,11 @@ _BOUNDS: Mapping[Bound, str] = {
     "cores": "cores: more for data buffers",
     "threads": "threads of a data buffer",
     "parent": "connections: more hosts that send",
+    "chunks": "chunks: more dataBuffer.memory for larger ones",
     "loading": "loading: more tensor ranks",
 }
 """What takes longest, and what to raise."""
-_PROCESSORS: Sequence[Bound] = ("cores", "threads", "parent")
+_PROCESSORS: Sequence[Bound] = ("cores", "threads", "parent", "chunks")
 
 
 def _arriving_weights(arrivals: Sequence[WeightArrival]) -> Sheet:
@@ -215,7 +216,9 @@ def _memory(group: GroupPlan, memory: GroupMemory) -> Sheet:
     """The memory of one worker by parts. Parts that are most at different times add up to more than the peak."""
     title = f"Memory of a worker of {memory.group}"
     if memory.unknown:
-        return Sheet(title, (), ((f"unknown: no config.json at hand of {', '.join(memory.unknown)}",),))
+        return Sheet(
+            title, (), ((f"unknown: no config.json at hand that tells the sizes of {', '.join(memory.unknown)}",),)
+        )
     sizes = {part: [getattr(phase, part) for phase in memory.phases] for part in (*PARTS, "peak", "host")}
     rows = tuple((part, *map(_bytes_or_none, item)) for part, item in sizes.items() if any(item))
     if memory.room is not None:

@@ -75,7 +75,8 @@ def _say(result: Fit) -> None:
     if not result.changes:
         click.echo(f"the job fits as it is: {seconds}", err=True)
         return
-    click.echo(f"the job fits with the following: {seconds}", err=True)
+    before = "" if result.seconds_as_written is None else f", {result.seconds_as_written:.3g} s without"
+    click.echo(f"the job fits with the following: {seconds}{before}", err=True)
     for path, value in result.changes.items():
         click.echo(f"  {path}: {value}", err=True)
     click.echo("that is  " + " ".join(f"--set {override}" for override in result.overrides), err=True)

@@ -1,6 +1,9 @@
 """What every device does for us, on one that is neither a CPU nor CUDA."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,3 +101,19 @@ def test_no_other_room_names_a_device_type():
         "engines/rms_norm.py",
         "engines/rollout/transformers/static_steps.py",
     }
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "pinned_max_round_threshold_mb:1"),
+        ("expandable_segments:True", "expandable_segments:True,pinned_max_round_threshold_mb:1"),
+        ("pinned_max_round_threshold_mb:64", "pinned_max_round_threshold_mb:64"),
+    ],
+)
+def test_copies_on_the_host_are_as_large_as_they_need_to_be_unless_a_user_wants_otherwise(before, after):
+    code = "import torch; from rljob_worker.devices.modules import pin_what_is_asked_for; pin_what_is_asked_for(); "
+    code += "print(torch._C._accelerator_getAllocatorSettings())"
+    environment = {**os.environ, "PYTORCH_ALLOC_CONF": before}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{after}\n"

@@ -54,7 +54,7 @@ def test_weights_and_optimizer_are_divided_over_workers():
     result = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8")
     parameters = 8_190_735_360
     # in BFloat16 masters of 4 bytes and two states of 4, an eighth of each, and a whole copy of 2 bytes that generates
-    assert result["load"].optimizer == parameters
+    assert result["train"].optimizer == parameters
     assert result["load"].weights == parameters // 2 + 2 * parameters
     # gradients: an eighth of 4 bytes each, and two layers on their way
     assert result["train"].gradients == parameters // 2 + 2 * 4 * 192_946_432
@@ -68,7 +68,7 @@ def test_replicas_have_everything_once_each():
     assert on_8["checkpoint"].host - two["checkpoint"].host == 12 * parameters // 16  # of which each writes half
     on_8["checkpoint"] = on_8["checkpoint"].model_copy(update={"host": two["checkpoint"].host})
     assert two == on_8
-    assert (one["load"].optimizer, two["load"].optimizer) == (8 * parameters // 16, parameters)
+    assert (one["train"].optimizer, two["train"].optimizer) == (8 * parameters // 16, parameters)
 
 
 def test_a_replica_of_one_worker_has_a_copy_of_weights_to_compute_with():
@@ -76,7 +76,7 @@ def test_a_replica_of_one_worker_has_a_copy_of_weights_to_compute_with():
     alone, result = (phases(TINY, "algorithm.kl.coefficient=0", *more) for more in ((), replicated(pair)))
     # what generates on one worker has the weights of what trains; two that add up gradients keep theirs apart
     assert result["load"].weights == 2 * alone["load"].weights
-    assert result["load"].optimizer == alone["load"].optimizer
+    assert result["train"].optimizer == alone["train"].optimizer
     assert result["checkpoint"].checkpoint == alone["checkpoint"].checkpoint // 2  # of which each writes half
 
 
@@ -95,8 +95,8 @@ def test_workers_that_split_matrices_keep_the_rest_whole():
     # a layer has matrices of 192,937,984 and norms of 2 x 4096 + 2 x 128; beside the layers: 2 embeddings and a norm
     weights, norms, rest = 192_937_984, 8448, 2 * 151_936 * 4096 + 4096
     part = 36 * (weights // 2 + norms) + rest
-    assert alone["load"].optimizer == 36 * (weights + norms) + rest  # 8 bytes over 8 ranks
-    assert split["load"].optimizer == 2 * part  # over the 4 pairs of ranks
+    assert alone["train"].optimizer == 36 * (weights + norms) + rest  # 8 bytes over 8 ranks
+    assert split["train"].optimizer == 2 * part  # over the 4 pairs of ranks
     assert split["train"].activations < 0.7 * alone["train"].activations
 
 
@@ -117,7 +117,7 @@ def test_workers_that_share_sequences_have_a_part_of_their_tokens():
     alone, shared = (phases(TINY, gpus(1), *long, f"training.parallelism.context={size}") for size in (1, 4))
     # a row of 32,768 tokens goes alone, or in packs of 4 x 16,384: 16,384 of them on each of four workers
     assert alone["train"].activations == pytest.approx(2 * shared["train"].activations, rel=1e-4)
-    assert shared["load"].optimizer == alone["load"].optimizer
+    assert shared["train"].optimizer == alone["train"].optimizer
 
 
 def test_stages_have_their_layers_and_what_is_before_or_behind_them():
@@ -125,7 +125,7 @@ def test_stages_have_their_layers_and_what_is_before_or_behind_them():
     whole, staged = (phases(QWEN3_8B, gpus(1), *alone, f"training.parallelism.pipeline={n}") for n in (1, 2))
     # 18 layers, one of two embeddings of 151,936 x 4096, and behind the last one a norm; 8 bytes over 4 ranks
     last = 18 * 192_946_432 + 622_329_856 + 4096
-    assert whole["load"].optimizer == 8_190_735_360 and staged["load"].optimizer == 2 * last
+    assert whole["train"].optimizer == 8_190_735_360 and staged["train"].optimizer == 2 * last
     # of the rest that is gathered to compute with, 2 bytes of one embedding less
     asleep = 2 * 8_190_735_360  # the copy that generates
     gathered = {
@@ -154,7 +154,7 @@ def test_a_stage_between_may_have_most_where_not_all_layers_have_experts():
     job = ("algorithm.kl.coefficient=0", "training.engine=Megatron", "training.parallelism.pipeline=3")
     pod = "workerGroups=[{name: train, accelerator: {profile: cpu, count: 3}}]"
     # 64 experts of 3 x 64 x 512 numbers of 4 bytes, on the second of three stages; the rest is less than a hundredth
-    optimizer = phases(config, *job, pod, "data.batchSize=6")["load"].optimizer
+    optimizer = phases(config, *job, pod, "data.batchSize=6")["train"].optimizer
     assert optimizer == pytest.approx(2 * 64 * 3 * 64 * 512 * 4, rel=0.02)
 
 
@@ -163,7 +163,7 @@ def test_one_worker_in_float32_generates_with_the_weights_it_trains():
     assert phases(TINY, "algorithm.kl.coefficient=0", "training.engine=Megatron")["load"].weights == (
         2 * result["load"].weights  # Megatron's layers are nobody else's
     )
-    assert result["load"].weights * 2 == result["load"].optimizer
+    assert result["load"].weights * 2 == result["train"].optimizer
     assert phases(TINY)["load"].weights == 2 * result["load"].weights  # with a reference
 
 
@@ -171,7 +171,7 @@ def test_an_adapter_is_all_that_has_gradients_and_its_base_is_the_reference():
     result = phases(QWEN3_8B, gpus(1), "data.batchSize=8", "models.0.adapter={rank: 16}", LITTLE)
     # beside each layer: q, o (4096 + 4096), k, v (4096 + 1024), and three of 4096 + 12288
     adapter = 36 * 16 * (2 * 8192 + 2 * 5120 + 3 * 16384)
-    assert result["load"].optimizer == 2 * adapter * 4 // 8
+    assert result["train"].optimizer == 2 * adapter * 4 // 8
     # an eighth of the model in 2 bytes and of the adapter in 4, and the copy that generates; no reference
     assert result["load"].weights == 8_190_735_360 * 2 // 8 + adapter * 4 // 8 + 8_190_735_360 * 2
     # an eighth, and what two of the layers have of it on their way
@@ -179,7 +179,7 @@ def test_an_adapter_is_all_that_has_gradients_and_its_base_is_the_reference():
 
 
 def test_a_critic_is_trained_beside_the_policy():
-    assert phases(TINY, *PPO)["load"].optimizer > 1.9 * phases(TINY)["load"].optimizer
+    assert phases(TINY, *PPO)["train"].optimizer > 1.9 * phases(TINY)["train"].optimizer
 
 
 def test_who_generates_has_a_cache_and_who_trains_has_gradients():
@@ -258,7 +258,7 @@ def test_workers_that_share_a_copy_keep_a_slice_each_of_what_goes_as_changes():
 
 
 def test_workers_that_share_a_copy_put_together_their_part_of_a_tensor():
-    """An embedding of 2^17 words x 64 of 4 bytes is two chunks; a half of it is one, more than a half is not."""
+    """An embedding of 2^18 words x 64 of 4 bytes is two chunks of 32 MiB; a half of it is one, more than a half not."""
 
     def beyond(tensor, words):
         groups = "workerGroups=[{name: train}, {name: rollout, accelerator: {count: 2}}]"
@@ -267,8 +267,8 @@ def test_workers_that_share_a_copy_put_together_their_part_of_a_tensor():
         result = phases(config, *job, "algorithm.kl.coefficient=0", group="rollout")
         return result["sync"].peak - result["load"].peak - result["sync"].cache
 
-    assert [beyond(tensor, 1 << 17) for tensor in (1, 2)] == [2 << 24, 0]
-    assert beyond(2, (1 << 17) + 64) == (1 << 24) + 32 * 64 * 4
+    assert [beyond(tensor, 1 << 18) for tensor in (1, 2)] == [2 << 25, 0]
+    assert beyond(2, (1 << 18) + 64) == (1 << 25) + 32 * 64 * 4
 
 
 def test_sources_share_what_goes_as_changes_and_on_accelerators_it_lies_elsewhere():
@@ -297,9 +297,9 @@ def test_weights_that_go_as_they_are_take_room_only_where_they_are_put_together(
         result = phases(TINY | {"vocab_size": vocabulary}, *job, f"workerGroups=[{groups}]", group=group)
         return result["sync"].peak - result["load"].peak - result["sync"].cache
 
-    chunk = 16 << 20  # an embedding of 65,536 x 64 of 4 bytes fits one
-    assert [beyond(group, "DataBuffer", 65_536) for group in ("train", "rollout")] == [0, 0]
-    assert [beyond(group, "DataBuffer", 65_537) for group in ("train", "rollout")] == [0, chunk + 4 * 64]
+    chunk = 16 << 20  # an embedding of 65,536 x 64 of 4 bytes fits one that is broadcast, twice as much one of 1 GiB
+    assert [beyond(group, "DataBuffer", 131_072) for group in ("train", "rollout")] == [0, 0]
+    assert [beyond(group, "DataBuffer", 131_073) for group in ("train", "rollout")] == [0, 2 * chunk + 4 * 64]
     # chunks that are broadcast lie in the workers: as many as the model has, and four at most
     whole = 4 * parse_shape(TINY | {"vocab_size": 65_537}).parameters
     assert [beyond(group, "Collective", 65_537) for group in ("train", "rollout")] == [whole, whole + chunk + 4 * 64]
@@ -395,7 +395,10 @@ NUMBERS = 8_190_735_360
 
 def test_an_optimizer_on_the_host_comes_back_a_bucket_at_a_time():
     here, away = phases(QWEN3_8B, *ONE), phases(QWEN3_8B, *ONE, OPTIMIZER)
-    assert (here["load"].host, away["load"].host) == (0, NUMBERS)  # 8 bytes over 8 ranks
+    assert (here["load"].host, away["load"].host) == (
+        NUMBERS,
+        NUMBERS,
+    )  # 8 bytes over 8 ranks, asleep or there for good
     assert away["load"].optimizer == 0 and away["load"].weights == here["load"].weights
     # the means of an eighth of the embedding, which is larger than a bucket
     assert away["train"].optimizer == 2 * 151_936 * 4096 * 4 // 8
@@ -420,13 +423,12 @@ def test_parameters_on_the_host_come_back_a_few_layers_at_a_time():
 
 def test_optimizers_sleep_while_the_same_accelerators_generate():
     result = phases(QWEN3_8B, *ONE)
-    assert (result["load"].optimizer, result["generate"].optimizer) == (NUMBERS, 0)
-    assert (result["load"].host, result["generate"].host) == (0, NUMBERS)
-    assert (
-        result["generate"].peak == result["load"].peak - NUMBERS + result["generate"].cache + result["generate"].logits
-    )
+    assert (result["train"].optimizer, result["generate"].optimizer) == (NUMBERS, 0)
+    # they sleep before what generates is built, and what has slept keeps its memory there
+    assert [result[phase].host for phase in ("load", "generate", "train", "sync")] == [NUMBERS] * 4
+    assert result["generate"].peak == result["load"].peak + result["generate"].cache + result["generate"].logits
     for stays in (phases(TINY, *ONE), phases(TINY, CPUS)):  # too little to be worth it, and no other memory to go to
-        assert stays["generate"].optimizer == stays["load"].optimizer > 0 and stays["generate"].host == 0
+        assert stays["generate"].optimizer == stays["train"].optimizer > 0 and stays["generate"].host == 0
 
 
 def test_weights_come_while_optimizers_of_the_same_accelerators_sleep():
@@ -435,7 +437,7 @@ def test_weights_come_while_optimizers_of_the_same_accelerators_sleep():
     # two buckets as large as the largest tensor, 151,936 x 4096 of 2 bytes
     assert result["sync"].peak == result["load"].weights + 2 * 151_936 * 4096 * 2
     apart = phases(QWEN3_8B, *on_two_hosts("algorithm.kl.coefficient=0"))
-    assert apart["sync"].optimizer == apart["load"].optimizer > 0
+    assert apart["sync"].optimizer == apart["train"].optimizer > 0
 
 
 @pytest.mark.parametrize("engine", ["VLLM", "Transformers"])
@@ -471,7 +473,7 @@ def test_a_server_has_weights_and_keys_of_its_own():
 
 def test_states_of_fewer_bytes_are_counted():
     whole, half, eighth = (
-        phases(QWEN3_8B, *ONE, f"training.optimizer.states={states}", "training.betas=[0.9, 0.95]")["load"].optimizer
+        phases(QWEN3_8B, *ONE, f"training.optimizer.states={states}", "training.betas=[0.9, 0.95]")["train"].optimizer
         for states in ("Float32", "BFloat16", "Int8")
     )
     assert (whole, half) == (NUMBERS, NUMBERS // 2)
@@ -508,14 +510,17 @@ def test_a_host_needs_room_for_what_waits_there():
 )
 def test_a_layer_and_what_is_outside_of_the_layers_is_read_on_the_host_at_the_start_alone(fields, read):
     result = phases(QWEN3_8B, gpus(1), "algorithm.kl.coefficient=0", "data.batchSize=8", *fields)
-    assert result["load"].host == read
-    assert result["sync"].host == result["generate"].host == result["load"].optimizer  # which sleeps
+    assert result["load"].host == read + result["train"].optimizer  # which sleeps
+    assert result["sync"].host == result["generate"].host == result["train"].optimizer
     assert phases(TINY, "algorithm.kl.coefficient=0", *fields)["load"].host == 0  # CPUs have no other memory
 
 
 def test_a_host_without_room_for_what_is_read_there_of_a_model_is_refused():
     template = "workerGroups.1.template={spec: {containers: [{name: worker, resources: {limits: {memory: 20Gi}}}]}}"
     with pytest.raises(InvalidJobError, match="2.7 GiB lie in its host's memory at the start.*Raise the limit.$"):
+        planned(QWEN3_8B, *on_two_hosts("rollout.engine=VLLM", "rollout.parallelism.tensor=2"), template)
+    # a tensor of each of 8 sources is put together: two of 151,936 x 4,096 and six of 12,288 x 4,096, of 2 bytes each
+    with pytest.raises(InvalidJobError, match="2.9 GiB lie in its host's memory while weights come, with the tensors"):
         planned(QWEN3_8B, *on_two_hosts("rollout.engine=VLLM"), template)
 
 
@@ -550,7 +555,7 @@ def test_what_saves_memory_never_takes_more_of_an_accelerator(offload, checkpoin
     for name, phase in plain.items():
         assert saved[name].peak <= phase.peak, name
     least = phases(TINY_DEEP, *base, f"training.optimizer.states={states}")["load"]
-    assert saved["load"].weights + saved["load"].optimizer + saved["load"].host >= least.weights + least.optimizer
+    assert saved["load"].weights + saved["train"].optimizer + saved["load"].host >= least.weights + least.optimizer
 
 
 TINY_DEEP = QWEN3_8B | {"num_hidden_layers": 12, "vocab_size": 32_000}
@@ -581,7 +586,7 @@ def test_a_tower_is_there_with_its_model_and_pictures_while_it_computes():
     tower = parse_shape(SEES).vision
     # on a device masters of 4 bytes that train and a copy of 2 that generates, each with its tower
     assert sees["load"].weights - blind["load"].weights == 6 * tower.parameters
-    assert sees["load"].optimizer == blind["load"].optimizer
+    assert sees["train"].optimizer == blind["train"].optimizer
     assert unused["load"].weights == sees["load"].weights
     assert unused["train"].pictures == unused["generate"].pictures == blind["train"].pictures == 0
     # all rows are one pack of 8 x 4 x 48 tokens, and may be pictures altogether

@@ -37,7 +37,7 @@ def stale(plan: Plan, staleness: int) -> Plan:
 
 def test_weights_that_stay_in_their_worker_are_no_flow():
     assert weight_flows(make_plan()) == []
-    assert slot_bytes(make_plan()) == 16 * MI
+    assert slot_bytes(make_plan()) == 64 * MI
 
 
 def test_edges_of_one_name_are_one_flow_with_every_target_once():
@@ -67,10 +67,11 @@ def test_which_sources_pass_through_the_host_that_has_most():
 
 
 def test_hosts_that_send_have_as_many_slots_as_the_share_of_weights_holds():
-    # 1 source: slots of 16 MiB, of which 64 MiB hold 4 and an eighth of 2 GiB 16; 2 sources on a host: 8 each
-    assert [slots_per_source(groups((1, 1), (2, 1), memory), "train") for memory in ("128Mi", "2Gi")] == [4, 16]
-    two = groups((1, 2), (2, 1), "2Gi")
+    # 1 source: 64 MiB hold 4 slots of 16 MiB, an eighth of 8 GiB 16 of 64 MiB; 2 sources on a host: 8 each
+    assert [slots_per_source(groups((1, 1), (2, 1), memory), "train") for memory in ("128Mi", "8Gi")] == [4, 16]
+    two = groups((1, 2), (2, 1), "8Gi")
     assert (slots_per_source(two, "train"), slots_per_source(two, "rollout")) == (8, WINDOW)
+    two = groups((1, 2), (2, 1), "2Gi")
     # with several versions at once, hosts that receive as well
     # and in more and smaller chunks: 256 MiB for 2 sources x 4 versions x 4 slots of 8 MiB each
     assert slot_bytes(stale(two, 1)) == 8 * MI
@@ -95,9 +96,18 @@ def test_two_models_share_the_memory():
 
 @pytest.mark.parametrize(
     ("memory", "size"),
-    [("1Gi", 16 * MI), ("128Mi", 16 * MI), ("127Mi", 8 * MI), ("1Mi", 128 << 10), ("512Ki", 64 << 10), ("511Ki", None)],
+    [
+        ("64Gi", 64 * MI),
+        ("2Gi", 64 * MI),
+        ("1Gi", 32 * MI),
+        ("128Mi", 16 * MI),
+        ("127Mi", 8 * MI),
+        ("1Mi", 128 << 10),
+        ("512Ki", 64 << 10),
+        ("511Ki", None),
+    ],
 )
-def test_slots_are_as_large_as_the_share_of_weights_allows_up_to_16_mebibytes(memory, size):
+def test_slots_are_as_large_as_the_share_of_weights_allows_up_to_a_bucket(memory, size):
     assert slot_bytes(groups((1, 1), (1, 1), memory)) == size
 
 
@@ -108,7 +118,7 @@ def test_what_all_versions_at_once_take_where_they_are_sent_from():
     assert store_bytes(plan, flow, "train", 2000 * MI) == 2 * 4 * 133 * 8 * MI
     assert store_room(plan, flow, "train") == 256 * MI
     one = stale(groups((1, 1), (1, 1), "2Gi"), 0)
-    assert store_bytes(one, weight_flows(one)[0], "train", 100 * MI) == 7 * 16 * MI
+    assert store_bytes(one, weight_flows(one)[0], "train", 100 * MI) == 2 * 64 * MI
 
 
 def test_the_smallest_memory_for_weights():

@@ -39,13 +39,13 @@ def test_a_checkpoint_of_235_billion_parameters_keeps_940_gigabytes():
     (sizes,) = sizes_of(2, shape_of(LARGE), precision)
     assert sizes.num_kept == 2 and sizes.kept_bytes is not None
     assert round(sizes.kept_bytes / 1e9) == 940
-    # 6 versions exist at once; two training hosts of one source have half of each in slots of 16 MiB, and at most a
-    # bucket of 64 MiB more
+    # 6 versions exist at once; two training hosts of one source have half of each in slots of 64 MiB, and at most a
+    # bucket of as much more
     assert (sizes.num_stored, sizes.group) == (6, "train")
     assert sizes.stored_bytes is not None
     more = sizes.stored_bytes - 3 * sizes.kept_bytes / 2
-    assert 6 * (64 << 20) <= more < 6 * (80 << 20)
-    # an eighth of 1 TiB, in slots of 16 MiB of one source
+    assert 6 * (64 << 20) <= more < 6 * (128 << 20)
+    # an eighth of 1 TiB, in slots of 64 MiB of one source
     assert sizes.room == 128 * GI
     (sizes,) = sizes_of(2, shape_of(LARGE), precision, "checkpoint.versions=Redraw")
     assert (sizes.num_kept, sizes.kept_bytes, sizes.num_stored) == (0, 0, 6)

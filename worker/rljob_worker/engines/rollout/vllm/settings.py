@@ -27,8 +27,8 @@ class VLLMSettings:
     longest_row: int
     """Tokens of the longest prompt and response that the job may ask for together."""
     memory_fraction: float = 0.6
-    """The fraction of free memory: on a device for weights and cache, on a CPU for the cache, which is not a larger
-    than `max_batch_rows` of `longest_row` need."""
+    """The fraction of free memory that the cache may take: of a device what weights leave; of a CPU no more than
+    `max_batch_rows` of `longest_row` need."""
     workers_per_host: int = 1
     """Workers that share the memory of a host."""
     tensor: int = 1
@@ -86,6 +86,12 @@ def vision_arguments(*, shows: bool) -> dict[str, Any]:
         "mm_device_do_normalize": False,  # patches come normalized
         "skip_mm_profiling": True,
     }
+
+
+def share_of_device(settings: VLLMSettings, weights: int, free: int, total: int) -> float:
+    """The part of a device that vLLM may take: a copy of `weights` bytes, and of what that leaves of the `free` ones
+    the job's part, in which it computes and has its cache."""
+    return (weights + settings.memory_fraction * max(0, free - weights)) / total
 
 
 def cpu_cache_bytes(settings: VLLMSettings, config: PretrainedConfig, itemsize: int, free_bytes: int) -> int:

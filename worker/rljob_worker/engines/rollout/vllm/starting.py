@@ -37,6 +37,7 @@ from rljob_worker.engines.rollout.vllm.settings import (
     cpu_cache_bytes,
     engine_arguments,
     require_block_size,
+    share_of_device,
     vision_arguments,
 )
 from rljob_worker.engines.rollout.vllm.weights.reload_check import Probe, ReferenceAnswer, difference_from, require_near
@@ -126,7 +127,8 @@ def _memory(
     free, _ = mesh.range_in_copy(free_memory(device, settings.workers_per_host) if is_cpu else free_of_driver(device))
     if is_cpu:
         return {"kv_cache_memory_bytes": cpu_cache_bytes(settings, model.config, model.dtype.itemsize, free)}
-    return {"gpu_memory_utilization": settings.memory_fraction * free / total_memory(device)}
+    weights = sum(parameter.nbytes for parameter in model.parameters()) // settings.tensor
+    return {"gpu_memory_utilization": share_of_device(settings, weights, free, total_memory(device))}
 
 
 def _shapes(model: PreTrainedModel) -> dict[str, torch.Tensor]:

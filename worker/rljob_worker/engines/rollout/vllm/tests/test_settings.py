@@ -12,6 +12,7 @@ from rljob_worker.engines.rollout.vllm.settings import (
     cpu_cache_bytes,
     engine_arguments,
     require_block_size,
+    share_of_device,
 )
 from rljob_worker.errors import InvalidJob
 
@@ -46,6 +47,12 @@ def test_where_memory_is_short_fewer_rows_run_at_once() -> None:
 def test_memory_for_no_row_is_refused_with_the_numbers() -> None:
     with pytest.raises(InvalidJob, match=r"memoryFraction 0.5: of 0.1 GiB.*a row of 10000000 tokens needs 9.54"):
         cpu_cache_bytes(replace(SETTINGS, longest_row=10_000_000, memory_fraction=0.5), CONFIG, 4, 1 << 27)
+
+
+def test_vllm_may_take_its_weights_and_of_what_they_leave_the_jobs_part() -> None:
+    # 235B at tensor 8: 54.7 GiB of 71.8 that are free on 80, and 0.6 of the 17.1 that are left
+    assert share_of_device(SETTINGS, 547, 718, 800) == pytest.approx((547 + 0.6 * 171) / 800)
+    assert share_of_device(SETTINGS, 547, 500, 800) == pytest.approx(547 / 800)  # which vLLM refuses
 
 
 @pytest.mark.parametrize("block_size", [None, 32, 128])

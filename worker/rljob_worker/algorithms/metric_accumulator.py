@@ -34,7 +34,7 @@ class Measured:
 def read_all(measured: Sequence[Measured]) -> list[dict[str, Scalar]]:
     """The metrics of each, from one copy to the host, which waits for the device."""
     parts = [item.on_device for item in measured if item.on_device is not None]
-    numbers = iter(torch.cat(parts).tolist() if parts else [])
+    numbers = iter(torch.cat(parts).cpu().tolist() if parts else [])
     counts = (0 if item.on_device is None else len(item.on_device) for item in measured)
     return [item.scalars([next(numbers) for _ in range(count)]) for item, count in zip(measured, counts, strict=True)]
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from rljob_api.catalogue.columns import ROUTES, STATE
-from rljob_worker.algorithms.masking import action_positions
 from rljob_worker.batch import Batch, Column, Indices
 from rljob_worker.batch.row_index import row_number
 from rljob_worker.devices.copies import on_device
@@ -211,10 +210,11 @@ def response_columns(
     """Columns of some rows as tensors, ragged ones packed, on the device of `like`, and floats in its dtype; and at
     which response tokens the column `mask`, one of them, is not 0: int64 [actions], of all where there is no mask."""
     lengths = batch["response_ids"].lengths[rows]
-    on_host = {name: _as_tensor(name, batch.column_of(name, rows), lengths) for name in names}
+    on_host = {name: batch.column_of(name, rows) for name in names}
     # found here: how many there are is a size, for which the host would wait
-    actions = torch.arange(int(lengths.sum())) if mask is None else action_positions(on_host[mask])
-    *columns, actions = on_device((*on_host.values(), actions), like.device)
+    at = np.arange(lengths.sum()) if mask is None else np.flatnonzero(on_host[mask].values)
+    tensors = [_as_tensor(name, column, lengths) for name, column in on_host.items()]
+    *columns, actions = on_device((*tensors, torch.from_numpy(at)), like.device)
     return {
         name: column.to(like.dtype) if column.is_floating_point() else column
         for name, column in zip(names, columns, strict=True)

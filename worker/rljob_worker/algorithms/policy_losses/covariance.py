@@ -61,7 +61,7 @@ def clip_cov(
     Returns losses [tokens], the indicators of `ppo_clip` and `held_back`.
     """
     result = ppo_clip(log_probs, old_log_probs, advantages, clip_low=clip_low, clip_high=clip_high)
-    losses = result.losses.masked_fill(held_back, 0.0)
+    losses = torch.where(held_back, 0.0, result.losses)
     return PolicyTokenLosses(losses, {**result.indicators, HELD_BACK: held_back})
 
 
@@ -77,7 +77,7 @@ def kl_cov(
     Returns losses [tokens] and the indicator `held_back`.
     """
     log_ratio = log_probs - old_log_probs
-    penalty = (kl_coefficient * log_ratio.abs()).masked_fill(~held_back, 0.0)
+    penalty = torch.where(held_back, kl_coefficient * log_ratio.abs(), 0.0)
     return PolicyTokenLosses(-advantages * bounded_exp(log_ratio) + penalty, {HELD_BACK: held_back})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,8 +15,10 @@ from rljob_api.v1alpha1.algorithm import AlgorithmSpec
 from rljob_worker.algorithms.masking import row_of_token, tensor_of
 from rljob_worker.algorithms.metric_accumulator import read_all
 from rljob_worker.batch import Batch, Column
-from rljob_worker.engines.protocols import Objective
 from rljob_worker.metrics.scalars import Scalar
+
+if TYPE_CHECKING:
+    from rljob_worker.engines.protocols import Objective
 
 
 def double(*numbers: float) -> Tensor:

@@ -27,6 +27,7 @@ from process_usage import cpu_seconds_in_turns
 from sized_models import write_model
 from transformers import AutoModelForCausalLM
 
+from rljob_worker.algorithms.metric_accumulator import Measured
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.attention.varlen import ATTENTION
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
@@ -35,7 +36,6 @@ from rljob_worker.engines.models import load_policy
 from rljob_worker.engines.packing import micro_batches
 from rljob_worker.engines.protocols import TokenBatch
 from rljob_worker.engines.tests.ranks import run_fresh_ranks
-from rljob_worker.metrics.scalars import Scalar
 
 GROUP = 8
 CPU = torch.device("cpu")
@@ -46,13 +46,14 @@ class MeanLogProb:
     """-sum(advantage * log_prob) / tokens."""
 
     columns = ("advantages",)
+    mask = None
     outputs = frozenset({"log_probs"})
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"tokens": float(batch["response_ids"].lengths.sum())}
 
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
-        return -(tokens.columns["advantages"] * tokens.log_probs).sum() / counts["tokens"], {}
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, Measured]:
+        return -(tokens.columns["advantages"] * tokens.log_probs).sum() / counts["tokens"], Measured()
 
 
 @dataclass(frozen=True, slots=True)

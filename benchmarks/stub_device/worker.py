@@ -22,6 +22,7 @@ from transformers import AutoConfig
 
 from rljob_api.memory.sizes import PREFILL_TOKENS
 from rljob_api.planning.plan import EnginePlan, Plan
+from rljob_worker.algorithms.metric_accumulator import Measured
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.collectives import Agreement
@@ -34,7 +35,6 @@ from rljob_worker.engines.rollout.sampling import sample
 from rljob_worker.engines.rollout.transformers.cached_rows import CachedPrefix
 from rljob_worker.engines.rollout.transformers.model_steps import ModelSteps
 from rljob_worker.engines.train_builders import train_settings
-from rljob_worker.metrics.scalars import Scalar
 from stub_device.counting import CountedBytes
 from stub_device.device import DEVICE, TYPE, stub_device, without_numbers, world
 
@@ -57,13 +57,14 @@ class PolicyLoss:
     """What GRPO reads of a micro-batch: log-probs with a gradient, entropies as a figure."""
 
     columns = ("advantages",)
+    mask = None
     outputs = frozenset({"log_probs", "entropy_figure"})
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"tokens": 1.0}
 
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
-        return -(tokens.log_probs * tokens.columns["advantages"]).sum(), {}
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, Measured]:
+        return -(tokens.log_probs * tokens.columns["advantages"]).sum(), Measured()
 
 
 class OwnNumbers(Agreement):

@@ -26,7 +26,7 @@ def mask_column(algorithm: AlgorithmSpec) -> str:
 
 
 def action_positions(mask: Tensor) -> Tensor:
-    """Positions of the action tokens; one synchronisation with the device.
+    """Positions of the action tokens, in host memory: the host would wait for a device.
 
     mask: [tokens], not 0 where the policy chose the token. Returns int64 [actions], ascending.
     """

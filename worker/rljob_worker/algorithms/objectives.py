@@ -19,16 +19,16 @@ import torch
 from torch import Tensor
 
 from rljob_worker.batch.trajectories import TRAJECTORY_ID
-from rljob_worker.metrics.scalars import Scalar
 
 from .aggregation import AGGREGATIONS, Aggregation, aggregate, numerator
 from .denominators import ROW_WEIGHTS, TRAJECTORY_TOKENS, CountedRows, count_actions
 from .kl import KL_ESTIMATORS, KLEstimator, add_kl_metrics, add_reference_kl_metrics, k3_unclamped
-from .masking import LOSS_MASK, action_positions, mask_column
-from .metric_accumulator import MetricAccumulator
+from .masking import LOSS_MASK, mask_column
+from .metric_accumulator import Measured, MetricAccumulator
 from .mismatch import ROLLOUT_LOG_PROBS, TOKEN_VERSIONS, TokenAges, add_age_metrics, add_mismatch_metrics
 from .policy_losses import POLICY_LOSSES, PolicyLoss, PolicyTokens
 from .registry import resolve
+from .segments import run_of
 
 if TYPE_CHECKING:
     from rljob_api.v1alpha1.algorithm import AlgorithmSpec, LossSpec
@@ -73,7 +73,7 @@ class PolicyObjective:
         self._options = options
         self._kl = kl
         self._reads = reads
-        self._mask = mask
+        self.mask = mask
         self._tells_mismatch = False
         self._ages: TokenAges | None = None
         self._terms = {"policy": (1.0, aggregation)}
@@ -105,13 +105,14 @@ class PolicyObjective:
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominators of one mini-batch, by term. batch: its rows, with `columns`."""
         return {
-            name: count_actions(aggregation, batch, self._mask, self.columns)
+            name: count_actions(aggregation, batch, self.mask, self.columns)
             for name, (_, aggregation) in self._terms.items()
         }
 
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
-        """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
-        at = action_positions(tokens.columns[self._mask])
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, Measured]:
+        """Part of the objective, a scalar, and metrics, of which nothing is known to the host yet. tokens: whole rows.
+        counts: over all ranks."""
+        at = tokens.actions
         rows = CountedRows.of(tokens.row.index_select(0, at), tokens.num_rows, tokens.columns)
         actions = self._actions(tokens, at, rows.row)
         outcome = self._loss(actions, self._options)
@@ -123,10 +124,8 @@ class PolicyObjective:
         return torch.stack(parts).sum(), self._metrics(tokens, at, actions, rows, by_term["policy"], outcome.indicators)
 
     def _actions(self, tokens: TokenBatch, at: Tensor, row: Tensor) -> PolicyTokens:
-        num_rows = tokens.num_rows
-        if TRAJECTORY_ID in self.columns:
-            trajectories, of_row = torch.unique_consecutive(tokens.columns[TRAJECTORY_ID], return_inverse=True)
-            row, num_rows = of_row[row], len(trajectories)
+        if TRAJECTORY_ID in self.columns:  # as many as rows at most: only the device knows how many there are
+            row = run_of(tokens.columns[TRAJECTORY_ID])[row]
         log_probs = tokens.log_probs.index_select(0, at)
         has_old = "old_log_probs" in self.columns
         return PolicyTokens(
@@ -134,7 +133,7 @@ class PolicyObjective:
             old_log_probs=tokens.columns["old_log_probs"].index_select(0, at) if has_old else log_probs.detach(),
             advantages=tokens.columns["advantages"].index_select(0, at),
             row=row,
-            num_rows=num_rows,
+            num_rows=tokens.num_rows,
             columns={name: tokens.columns[name].index_select(0, at) for name in self._reads},
         )
 
@@ -171,7 +170,7 @@ class PolicyObjective:
         rows: CountedRows,
         losses: Tensor,
         indicators: Mapping[str, Tensor],
-    ) -> dict[str, Scalar]:
+    ) -> Measured:
         totals = MetricAccumulator()
         aggregation = self._terms["policy"][1]
         totals.mean("loss/policy", numerator(aggregation, losses, rows.row, rows.lengths), rows.count(aggregation))
@@ -191,7 +190,7 @@ class PolicyObjective:
         elif self._kl is not None:
             ref_log_probs = tokens.columns["ref_log_probs"].index_select(0, at)
             add_reference_kl_metrics(totals, log_probs, ref_log_probs, rows.num_trajectories)
-        return totals.scalars()
+        return totals.measured()
 
     def _add_mismatch(self, totals: MetricAccumulator, tokens: TokenBatch, at: Tensor, log_probs: Tensor) -> None:
         rollout_log_probs = tokens.columns[ROLLOUT_LOG_PROBS].index_select(0, at)

@@ -22,7 +22,8 @@ def segment_count(segment: Tensor, num_segments: int) -> Tensor:
 
     segment: int64 [values]. Returns int64 [num_segments].
     """
-    return torch.bincount(segment, minlength=num_segments)
+    # bincount looks for the largest value, for which the host would wait
+    return segment.new_zeros(num_segments).scatter_add(0, segment, torch.ones_like(segment))
 
 
 def segment_sum(values: Tensor, segment: Tensor, num_segments: int) -> Tensor:
@@ -49,6 +50,16 @@ def segment_max(values: Tensor, segment: Tensor, num_segments: int) -> Tensor:
     """
     lowest = values.new_full((num_segments,), -torch.inf)
     return lowest.scatter_reduce(0, segment, values, "amax")
+
+
+def run_of(values: Tensor) -> Tensor:
+    """The number of the run of equal values that each belongs to: [7, 7, 3, 7] -> [0, 0, 1, 2].
+
+    values: [values]. Returns int64 [values].
+    """
+    begins = torch.zeros_like(values, dtype=torch.int64)
+    begins[1:] = values[1:] != values[:-1]
+    return begins.cumsum(0)
 
 
 def is_last(row: Tensor) -> Tensor:

@@ -205,15 +205,20 @@ def response_log_probs(
 
 
 def response_columns(
-    batch: Batch, names: tuple[str, ...], rows: np.ndarray, like: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    """Columns of some rows as tensors: ragged ones packed, on the device of `like`; floats in its dtype."""
+    batch: Batch, names: tuple[str, ...], rows: np.ndarray, like: torch.Tensor, mask: str | None = None
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Columns of some rows as tensors, ragged ones packed, on the device of `like`, and floats in its dtype; and at
+    which response tokens the column `mask`, one of them, is not 0: int64 [actions], of all where there is no mask."""
     lengths = batch["response_ids"].lengths[rows]
-    columns = on_device(tuple(_as_tensor(name, batch.column_of(name, rows), lengths) for name in names), like.device)
+    on_host = {name: batch.column_of(name, rows) for name in names}
+    # found here: how many there are is a size, for which the host would wait
+    at = np.arange(lengths.sum()) if mask is None else np.flatnonzero(on_host[mask].values)
+    tensors = [_as_tensor(name, column, lengths) for name, column in on_host.items()]
+    *columns, actions = on_device((*tensors, torch.from_numpy(at)), like.device)
     return {
         name: column.to(like.dtype) if column.is_floating_point() else column
         for name, column in zip(names, columns, strict=True)
-    }
+    }, actions
 
 
 def _as_tensor(name: str, column: Column, response_lengths: np.ndarray) -> torch.Tensor:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from rljob_worker.algorithms.metric_accumulator import Measured
 from rljob_worker.batch import Batch, Column
 from rljob_worker.metrics.scalars import Scalar
 from rljob_worker.storage.paths import StoragePath
@@ -56,6 +57,8 @@ class TokenBatch:
     """Rows of the micro-batch, rows without a response token included."""
     columns: dict[str, torch.Tensor]
     """The objective's columns: ragged ones packed to [tokens], fixed ones [num_rows]."""
+    actions: torch.Tensor
+    """int64 [actions], ascending: the tokens where the objective's `mask` is not 0. The host knows how many."""
     full_kl: torch.Tensor | None = None
     """[tokens], differentiable: divergence of the whole distribution each token was drawn from to the reference's, at
     the temperature; None unless asked for."""
@@ -72,6 +75,11 @@ class Objective(Protocol):
         ...
 
     @property
+    def mask(self) -> str | None:
+        """The one of its columns that is not 0 at the response tokens that it takes for actions; None: at all."""
+        ...
+
+    @property
     def outputs(self) -> frozenset[str]:
         """Model outputs it needs, of {"log_probs", "entropy", "entropy_figure", "values", "full_kl"}."""
         ...
@@ -82,9 +90,9 @@ class Objective(Protocol):
         keys."""
         ...
 
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, Measured]:
         """The loss of one micro-batch, a scalar divided by the *global* `counts`, so that the sum over all
-        micro-batches and ranks is the objective; and metrics that merge by addition."""
+        micro-batches and ranks is the objective; and metrics that merge by addition. It waits for no device."""
         ...
 
 

@@ -97,7 +97,8 @@ def sapo(
     Returns losses [tokens].
     """
     ratio = bounded_exp(log_probs - old_log_probs)
-    positive, negative = ratio.new_tensor(temperature_positive), ratio.new_tensor(temperature_negative)
+    # filled on the device, to which `new_tensor` copies
+    positive, negative = ratio.new_full((), temperature_positive), ratio.new_full((), temperature_negative)
     temperature = torch.where(advantages > 0, positive, negative)
     return PolicyTokenLosses(-advantages * torch.sigmoid(temperature * (ratio - 1.0)) * (4.0 / temperature))
 

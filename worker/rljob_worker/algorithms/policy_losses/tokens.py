@@ -24,7 +24,7 @@ class PolicyTokens:
     old_log_probs: Tensor  # [tokens]: of the policy at the start of the step
     advantages: Tensor  # [tokens]
     row: Tensor  # int64 [tokens], ascending; of a trajectory that has several, they are one row
-    num_rows: int  # rows of the micro-batch, rows without an action token included
+    num_rows: int  # of the micro-batch: `row` is below it, and not every row has an action token
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # [tokens] each: what the loss reads or prepared
 
 

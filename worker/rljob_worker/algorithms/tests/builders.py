@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,7 +13,12 @@ from torch import Tensor
 
 from rljob_api.v1alpha1.algorithm import AlgorithmSpec
 from rljob_worker.algorithms.masking import row_of_token, tensor_of
+from rljob_worker.algorithms.metric_accumulator import read_all
 from rljob_worker.batch import Batch, Column
+from rljob_worker.metrics.scalars import Scalar
+
+if TYPE_CHECKING:
+    from rljob_worker.engines.protocols import Objective
 
 
 def double(*numbers: float) -> Tensor:
@@ -26,6 +32,12 @@ def ints(*numbers: int) -> Tensor:
 def rows_of(lengths: Sequence[int]) -> Tensor:
     """Row of each token: rows_of([2, 0, 1]) is [0, 0, 2]."""
     return torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths, dtype=torch.int64))
+
+
+def judged(objective: Objective, tokens: Packed, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
+    """The loss of one micro-batch, and its metrics as they are read."""
+    loss, measured = objective(tokens, counts)
+    return loss, read_all([measured])[0]
 
 
 def algorithm(name: str = "GRPO", **fields: object) -> AlgorithmSpec:
@@ -43,6 +55,11 @@ class Packed:
     entropy: Tensor | None = None
     values: Tensor | None = None
     full_kl: Tensor | None = None
+
+    @property
+    def actions(self) -> Tensor:
+        mask = self.columns["loss_mask" if "loss_mask" in self.columns else "response_mask"]
+        return mask.bool().nonzero().squeeze(1)
 
 
 def ragged_batch(lengths: Sequence[int], seed: int = 0, *, masked_rows: Sequence[int] = ()) -> Batch:

@@ -14,7 +14,7 @@ from rljob_api.catalogue.algorithms import CORRECTIONS, ESTIMATORS, LOSSES, need
 from rljob_worker.algorithms import AGGREGATIONS, KL_ESTIMATORS, estimate_advantages, policy_objective, value_objective
 from rljob_worker.algorithms.advantages import no_reduce
 from rljob_worker.algorithms.preparation import prepared, with_corrections, with_trajectory_columns
-from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
+from rljob_worker.algorithms.tests.builders import Policy, algorithm, judged, ragged_batch
 from rljob_worker.batch import Batch, Column
 from rljob_worker.metrics.scalars import merge_all
 
@@ -113,7 +113,7 @@ def run(spec, batch, owner_of):
     policy, counts, result = Policy(), objective.counts(rows), []
     for item in np.unique(owner):
         part = rows.take(np.flatnonzero(owner == item))
-        result.append(objective(policy.pack(part, objective.columns), counts))
+        result.append(judged(objective, policy.pack(part, objective.columns), counts))
     torch.stack([loss for loss, _ in result]).sum().backward()
     metrics = {name: item.value for name, item in merge_all([item for _, item in result]).items()}
     loss = sum(loss.item() for loss, _ in result)

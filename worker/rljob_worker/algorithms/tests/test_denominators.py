@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.algorithms import AGGREGATIONS, policy_objective, value_objective
-from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
+from rljob_worker.algorithms.tests.builders import Policy, algorithm, judged, ragged_batch
 from rljob_worker.batch import Batch, Column
 
 WEIGHTED = {"sampling": {"resampling": {"method": "PFPPO"}}}
@@ -25,7 +25,7 @@ def run(objective, parts):
     policy = Policy()
     counts = [objective.counts(part) for part in parts]
     over_all = {name: sum(count[name] for count in counts) for name in counts[0]}
-    result = [objective(policy.pack(part, objective.columns), over_all) for part in parts]
+    result = [judged(objective, policy.pack(part, objective.columns), over_all) for part in parts]
     torch.stack([loss for loss, _ in result]).sum().backward()
     return policy.gradient(), [metrics for _, metrics in result]
 

@@ -20,6 +20,7 @@ from rljob_worker.algorithms.tests.builders import (
     algorithm,
     double,
     ints,
+    judged,
     ragged_batch,
     rows_of,
 )
@@ -65,7 +66,7 @@ def test_loss_gradient_and_metrics_by_hand():
         ref_log_probs=double(0.75, 50, 0.9).log(),
     )
     objective = grpo(kl={"coefficient": 0.1}, loss={"entropyCoefficient": 0.01})
-    loss, metrics = objective(tokens, {"policy": 2.0, "kl": 2.0, "entropy": 2.0})
+    loss, metrics = judged(objective, tokens, {"policy": 2.0, "kl": 2.0, "entropy": 2.0})
     loss.backward()
     k3 = math.log(2) - 0.5
     assert loss.item() == pytest.approx(-0.15 + 0.1 * k3 / 2 - 0.004, abs=1e-12)
@@ -91,7 +92,9 @@ def test_loss_gradient_and_metrics_by_hand():
 
 def test_trap_18_without_old_log_probs_the_ratio_is_one_and_the_gradient_that_of_the_log_prob():
     log_probs = double(-3.0, -1.0, -0.2).requires_grad_()
-    loss, metrics = grpo(has_old_log_probs=False)(two_rows(log_probs, advantages=double(2, 100, -1)), {"policy": 2.0})
+    loss, metrics = judged(
+        grpo(has_old_log_probs=False), two_rows(log_probs, advantages=double(2, 100, -1)), {"policy": 2.0}
+    )
     loss.backward()
     assert loss.item() == pytest.approx((-2 + 1) / 2)
     assert log_probs.grad.tolist() == [-1, 0, 0.5]
@@ -117,7 +120,7 @@ def test_traps_26_and_28_what_is_at_observations_reaches_nothing():
 
 def _run(objective, batch: Batch):
     policy = Policy()
-    loss, metrics = objective(policy.pack(batch, objective.columns), objective.counts(batch))
+    loss, metrics = judged(objective, policy.pack(batch, objective.columns), objective.counts(batch))
     loss.backward()
     return loss.detach(), policy.gradient(), metrics
 
@@ -171,7 +174,7 @@ def test_a_loss_from_outside_gets_the_columns_that_the_job_says_it_reads(monkeyp
     objective = policy_objective(spec, max_response_tokens=10, has_old_log_probs=False)
     assert objective.columns == ("response_mask", "advantages", "rollout_log_probs")
     tokens = two_rows(double(1, 2, 3), advantages=double(0, 0, 0), rollout_log_probs=double(4, 5, -6))
-    loss, metrics = objective(tokens, {"policy": 2.0})
+    loss, metrics = judged(objective, tokens, {"policy": 2.0})
     assert seen["rollout_log_probs"].tolist() == [4, -6]
     assert loss.item() == 4.0
     assert metrics["policy/strange_fraction"].value == 0.5
@@ -185,7 +188,7 @@ def test_an_objective_may_tell_how_far_the_model_is_from_what_drew_the_tokens():
     half = math.log(2)
     rollout = double(-2 * half, 5, -half)
     tokens = two_rows(double(-half, 0, -3 * half), advantages=double(1, 1, 1), rollout_log_probs=rollout)
-    loss, metrics = reporting(tokens, {"policy": 2.0})
+    loss, metrics = judged(reporting, tokens, {"policy": 2.0})
     reported = {name: scalar.value for name, scalar in metrics.items() if name.startswith("mismatch/")}
     assert reported == pytest.approx(
         {
@@ -196,7 +199,7 @@ def test_an_objective_may_tell_how_far_the_model_is_from_what_drew_the_tokens():
             "mismatch/probs_diff_max": 3 / 8,
         }
     )
-    plain, silent = objective(tokens, {"policy": 2.0})
+    plain, silent = judged(objective, tokens, {"policy": 2.0})
     assert plain == loss and silent == {name: scalar for name, scalar in metrics.items() if name not in reported}
 
 
@@ -222,7 +225,7 @@ def test_value_objective_by_hand():
         values=values,
     )
     objective = value_objective(algorithm("PPO"))
-    loss, metrics = objective(tokens, {"value": 2.0})
+    loss, metrics = judged(objective, tokens, {"value": 2.0})
     loss.backward()
     assert loss.item() == pytest.approx((0.405 + 0.32) / 2)
     assert torch.allclose(values.grad, double(-0.45, 0, 0))
@@ -240,13 +243,13 @@ def test_explained_variance_by_hand():
         {"response_mask": ints(1, 1), "values": double(0, 1), "returns": double(0, 2)},
         values=double(0, 1),
     )
-    _, metrics = value_objective(algorithm("PPO"))(tokens, {"value": 2.0})
+    _, metrics = judged(value_objective(algorithm("PPO")), tokens, {"value": 2.0})
     assert with_explained_variance(metrics)["value/explained_variance"].value == pytest.approx(0.75)
 
 
 def test_explained_variance_is_left_out_where_it_means_nothing():
     objective = value_objective(algorithm("PPO"))
     empty = ragged_batch([])
-    _, metrics = objective(Policy().pack(empty, objective.columns), {"value": 0.0})
+    _, metrics = judged(objective, Policy().pack(empty, objective.columns), {"value": 0.0})
     assert "value/explained_variance" not in with_explained_variance(metrics)
     assert with_explained_variance({}) == {}

@@ -12,7 +12,16 @@ from rljob_worker.algorithms.advantages import no_reduce
 from rljob_worker.algorithms.masking import tensor_of
 from rljob_worker.algorithms.mismatch import TokenAges
 from rljob_worker.algorithms.preparation import prepared, with_corrections
-from rljob_worker.algorithms.tests.builders import Packed, Policy, algorithm, double, ints, ragged_batch, rows_of
+from rljob_worker.algorithms.tests.builders import (
+    Packed,
+    Policy,
+    algorithm,
+    double,
+    ints,
+    judged,
+    ragged_batch,
+    rows_of,
+)
 from rljob_worker.batch import Batch, Column
 
 LENGTHS = [2, 3]
@@ -170,5 +179,5 @@ def test_an_objective_tells_the_mismatch_of_each_age():
     assert objective.columns == (*plain.columns, "rollout_log_probs", "token_versions")
     columns = {name: tensor_of(batch[name]) for name in objective.columns}
     tokens = Packed(tensor_of(batch["old_log_probs"]), rows_of(LENGTHS), 2, columns)
-    _, metrics = objective(tokens, objective.counts(batch))
+    _, metrics = judged(objective, tokens, objective.counts(batch))
     assert {name: scalar.value for name, scalar in metrics.items() if "/age_" in name} == pytest.approx(BY_AGE)

@@ -9,7 +9,7 @@ import pytest
 from rljob_worker.algorithms import Advantages, estimate_advantages, policy_objective
 from rljob_worker.algorithms.aggregation import TokenMean
 from rljob_worker.algorithms.policy_losses import PolicyTokenLosses
-from rljob_worker.algorithms.tests.builders import Packed, algorithm, double, ints, rows_of
+from rljob_worker.algorithms.tests.builders import Packed, algorithm, double, ints, judged, rows_of
 from rljob_worker.batch import Batch, Column
 
 
@@ -74,7 +74,7 @@ def test_loss_kl_and_aggregation_get_theirs(mine):
         "temperature": double(1, 9, 2),
     }
     tokens = Packed(double(-1, -5, -1), rows_of([2, 1]), 2, columns)
-    loss, metrics = objective(tokens, {"policy": 2.0, "kl": 2.0})
+    loss, metrics = judged(objective, tokens, {"policy": 2.0, "kl": 2.0})
     # in per cent: policy (3 + 6) / 2 · 100, KL ½ · (2 + 2) / 2 · 100
     assert loss.item() == pytest.approx(450.0 + 100.0)
     assert metrics["policy/hot"].value == 0.5

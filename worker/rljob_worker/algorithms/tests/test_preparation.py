@@ -9,7 +9,7 @@ import torch
 from rljob_worker.algorithms import policy_objective
 from rljob_worker.algorithms.advantages import no_reduce
 from rljob_worker.algorithms.preparation import prepared, require_loss_columns, with_corrections
-from rljob_worker.algorithms.tests.builders import Packed, algorithm, double, ints, rows_of
+from rljob_worker.algorithms.tests.builders import Packed, algorithm, double, ints, judged, rows_of
 from rljob_worker.batch import Batch, Column
 from rljob_worker.errors import InvalidJob
 
@@ -91,7 +91,7 @@ def test_importance_weights_multiply_the_policy_loss_and_nothing_else():
         "importance_weights": double(2, 0.5),
     }
     assert set(objective.columns) == set(columns)
-    loss, metrics = objective(Packed(log_probs, rows_of([2]), 1, columns), {"policy": 2.0, "kl": 2.0})
+    loss, metrics = judged(objective, Packed(log_probs, rows_of([2]), 1, columns), {"policy": 2.0, "kl": 2.0})
     loss.backward()
     assert loss.item() == pytest.approx(1.25 + math.log(2))
     # d/d log π of w·ρ is w, of k1 is 1, each over 2 tokens
@@ -136,7 +136,7 @@ def test_the_divergence_itself_comes_from_the_engine():
     full_kl = double(0.2, 7, 0.4).requires_grad_()
     columns = {"response_mask": ints(1, 0, 1), "advantages": double(0, 0, 0)}
     tokens = Packed(double(-1, -1, -1), rows_of([2, 1]), 2, columns, full_kl=full_kl)
-    loss, metrics = objective(tokens, {"policy": 2.0, "kl": 2.0})
+    loss, metrics = judged(objective, tokens, {"policy": 2.0, "kl": 2.0})
     loss.backward()
     assert loss.item() == pytest.approx(0.5 * 0.3)
     assert full_kl.grad.tolist() == [0.25, 0.0, 0.25]

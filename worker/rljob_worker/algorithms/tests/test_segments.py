@@ -8,6 +8,7 @@ from rljob_worker.algorithms.segments import (
     discounted_suffix_sum,
     is_last,
     row_chunks,
+    run_of,
     segment_count,
     segment_max,
     segment_mean,
@@ -24,6 +25,11 @@ def test_statistics_of_runs_with_an_empty_one_between():
     assert segment_sum(VALUES, SEGMENT, 3).tolist() == [3, 0, 7]
     assert segment_mean(VALUES, SEGMENT, 3).tolist() == [1.5, 0, 3.5]
     assert segment_max(VALUES, SEGMENT, 3).tolist() == [2, -torch.inf, 4]
+
+
+def test_runs_of_equal_values_are_numbered_and_a_value_may_come_again():
+    assert run_of(ints(7, 7, 3, 7)).tolist() == [0, 0, 1, 2]
+    assert run_of(ints()).tolist() == []
 
 
 def test_segments_need_not_be_sorted():

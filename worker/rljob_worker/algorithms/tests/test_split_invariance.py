@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rljob_worker.algorithms import AGGREGATIONS, KL_ESTIMATORS, policy_objective, value_objective
-from rljob_worker.algorithms.tests.builders import Policy, algorithm, ragged_batch
+from rljob_worker.algorithms.tests.builders import Policy, algorithm, judged, ragged_batch
 from rljob_worker.batch import Batch
 from rljob_worker.metrics.scalars import merge_all
 
@@ -29,7 +29,7 @@ def run(objective, micro_batches: list[Batch]):
     over_all = {name: sum(count[name] for count in counts) for name in counts[0]}
     losses, metrics = [], []
     for part in micro_batches:
-        loss, measured = objective(policy.pack(part, objective.columns), over_all)
+        loss, measured = judged(objective, policy.pack(part, objective.columns), over_all)
         loss.backward()
         losses.append(loss.detach())
         metrics.append(measured)

@@ -18,8 +18,8 @@ from rljob_worker.metrics.scalars import Scalar
 
 from ..aggregation import TokenMean, aggregate
 from ..denominators import ROW_WEIGHTS, CountedRows, count_actions
-from ..masking import action_positions, mask_column
-from ..metric_accumulator import MetricAccumulator
+from ..masking import mask_column
+from ..metric_accumulator import Measured, MetricAccumulator
 from ..registry import resolve
 from .losses import VALUE_LOSSES, ValueLoss, ValueTokenLosses
 
@@ -37,19 +37,20 @@ class ValueObjective:
     ) -> None:
         self.columns: tuple[str, ...] = (mask, "values", "returns", *([ROW_WEIGHTS] if is_weighted else []))
         self.outputs: frozenset[str] = frozenset({"values"})
-        self._mask = mask
+        self.mask = mask
         self._loss = loss
         self._clip_value = clip_value
         self._aggregation = TokenMean()
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """This rank's denominator of one mini-batch. batch: its rows, with `columns`."""
-        return {"value": count_actions(self._aggregation, batch, self._mask, self.columns)}
+        return {"value": count_actions(self._aggregation, batch, self.mask, self.columns)}
 
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, dict[str, Scalar]]:
-        """Part of the objective, a scalar, and metrics. tokens: whole rows. counts: over all ranks."""
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[Tensor, Measured]:
+        """Part of the objective, a scalar, and metrics, of which nothing is known to the host yet. tokens: whole rows.
+        counts: over all ranks."""
         assert tokens.values is not None, "the engine was not asked for values"
-        at = action_positions(tokens.columns[self._mask])
+        at = tokens.actions
         values, returns = tokens.values.index_select(0, at), tokens.columns["returns"].index_select(0, at)
         outcome = self._loss(values, tokens.columns["values"].index_select(0, at), returns, self._clip_value)
         rows, losses = CountedRows.of(tokens.row.index_select(0, at), tokens.num_rows, tokens.columns), outcome.losses
@@ -59,7 +60,7 @@ class ValueObjective:
         return loss, _value_metrics(values.detach(), returns, outcome)
 
 
-def _value_metrics(values: Tensor, returns: Tensor, outcome: ValueTokenLosses) -> dict[str, Scalar]:
+def _value_metrics(values: Tensor, returns: Tensor, outcome: ValueTokenLosses) -> Measured:
     totals = MetricAccumulator()
     residuals = returns - values
     totals.mean_of("loss/value", outcome.losses)
@@ -68,7 +69,7 @@ def _value_metrics(values: Tensor, returns: Tensor, outcome: ValueTokenLosses) -
     totals.mean_of("value/residual_square", residuals.double().square())
     totals.mean_of("value/return", returns)
     totals.mean_of("value/return_square", returns.double().square())
-    return totals.scalars()
+    return totals.measured()
 
 
 def with_explained_variance(metrics: Mapping[str, Scalar]) -> dict[str, Scalar]:

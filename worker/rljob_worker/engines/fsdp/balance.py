@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from rljob_worker.algorithms.segments import segment_count
 from rljob_worker.engines.fsdp.collectives import Agreement
 from rljob_worker.engines.fsdp.settings import TrainSettings
 from rljob_worker.engines.micro_batch import MicroBatch
@@ -80,7 +81,7 @@ class Balance:
         """A pass of these rows follows. counts: a forward pass; what a backward pass computes again was counted."""
         if self._load.numel():
             is_counted = rows.num_rows > 0
-            self._weights = torch.bincount(rows.predicts, minlength=rows.token_ids.shape[1]) if is_counted else None
+            self._weights = segment_count(rows.predicts, rows.token_ids.shape[1]) if is_counted else None
             self._counts = counts
 
     def settle(self, agreement: Agreement) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rljob_api.memory.sizes import BUCKET_BYTES
+from rljob_worker.algorithms.metric_accumulator import read_all
 from rljob_worker.batch import Batch, Column
 from rljob_worker.batch.trajectories import TRAJECTORY_ID
 from rljob_worker.devices.memory import give_back
@@ -184,7 +185,7 @@ class FSDPEngine:
             "update/skipped_total": total(0.0 if stepped else 1.0 / copies),
             **{f"time/{phase}_seconds": mean(seconds) for phase, seconds in watch.seconds.items()},
         }
-        return {**merge_all(run.metrics for run in done), **own, **self._balance.end(self.agreement)}
+        return {**merge_all(read_all([run.metrics for run in done])), **own, **self._balance.end(self.agreement)}
 
     def read_ahead(self, batch: Batch) -> None:
         if self._reader is not None:

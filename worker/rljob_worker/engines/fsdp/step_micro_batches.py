@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import torch
 
+from rljob_worker.algorithms.metric_accumulator import Measured
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp.outputs import Outputs
 from rljob_worker.engines.fsdp.pipeline import MicroBatchPipeline
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns
 from rljob_worker.engines.protocols import Objective, TokenBatch
-from rljob_worker.metrics.scalars import Scalar
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class StepMicroBatch:
     outputs: Outputs | None = None
     """Where they are known, which is on the last stage."""
     loss: torch.Tensor | None = None
-    metrics: dict[str, Scalar] = field(default_factory=dict)
+    metrics: Measured = field(default_factory=Measured)
     row: torch.Tensor = field(init=False)
     """[responses]: see `TokenBatch`."""
 
@@ -41,7 +41,9 @@ class StepMicroBatch:
         """The loss, from the outputs, which are only numbers then."""
         assert self.outputs is not None and self.indices is not None
         outputs = self.outputs
-        columns = response_columns(batch, objective.columns, self.indices, like=outputs.log_probs)
+        columns, actions = response_columns(
+            batch, objective.columns, self.indices, like=outputs.log_probs, mask=objective.mask
+        )
         tokens = TokenBatch(
             outputs.log_probs,
             outputs.entropy,
@@ -49,6 +51,7 @@ class StepMicroBatch:
             self.row,
             len(self.indices),
             columns,
+            actions,
             outputs.full_kl,
         )
         loss, self.metrics = objective(tokens, counts)

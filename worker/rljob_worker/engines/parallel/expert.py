@@ -18,6 +18,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
+from rljob_worker.algorithms.segments import segment_count
 from rljob_worker.engines.parallel.exchange import exchange
 from rljob_worker.engines.parallel.split import EXPERTS, Split, keep_parts
 
@@ -53,7 +54,7 @@ def _compute(
     num_chosen = chosen.shape[1]
     visits = chosen.reshape(-1)
     order = torch.argsort(visits, stable=True)  # by expert, hence by rank
-    sent, received = _agree(torch.bincount(visits // num_own, minlength=group.size()), group)
+    sent, received = _agree(segment_count(visits // num_own, group.size()), group)
     travellers = hidden[:, None].expand(-1, num_chosen, -1).flatten(0, 1)[order]
     guests = exchange(travellers, group, sent, received)
     asked = exchange(visits[order] % num_own, group, sent, received)

@@ -27,6 +27,7 @@ from transformers import (
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.algorithms.metric_accumulator import Measured, MetricAccumulator
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
@@ -34,7 +35,6 @@ from rljob_worker.engines.fsdp.export.directory import export_directory
 from rljob_worker.engines.models import ValueModel, WeightFiles, empty_policy, empty_value_model
 from rljob_worker.engines.parallel.mesh import ProcessMesh, alone, build_meshes
 from rljob_worker.engines.protocols import TokenBatch
-from rljob_worker.metrics.scalars import Scalar, mean
 
 VOCABULARY = 48
 END = 1
@@ -153,44 +153,49 @@ class PolicyGradient:
     denominators, two outputs."""
 
     columns = ("advantages", "weight")
+    mask = None
     outputs = frozenset({"log_probs", "entropy"})
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"tokens": float(batch["response_ids"].lengths.sum()), "rows": float(len(batch))}
 
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, Measured]:
         assert tokens.entropy is not None
         weights = tokens.columns["weight"][tokens.row] * tokens.columns["advantages"]
         loss = -(weights * tokens.log_probs).sum() / counts["tokens"] - 0.01 * tokens.entropy.sum() / counts["rows"]
-        return loss, {"entropy": mean(float(tokens.entropy.detach().sum()), len(tokens.row))}
+        totals = MetricAccumulator()
+        totals.mean_of("entropy", tokens.entropy)
+        return loss, totals.measured()
 
 
 class Distillation:
     """Mean over tokens of the divergence from the reference's distributions."""
 
     columns = ()
+    mask = None
     outputs = frozenset({"log_probs", "full_kl"})
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"tokens": float(batch["response_ids"].lengths.sum())}
 
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, Measured]:
         assert tokens.full_kl is not None
-        return tokens.full_kl.sum() / counts["tokens"], {}
+        return tokens.full_kl.sum() / counts["tokens"], Measured()
 
 
 class ValueRegression:
     """Half the mean squared distance of values to the column `advantages`."""
 
     columns = ("advantages",)
+    mask = None
     outputs = frozenset({"values"})
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"tokens": float(batch["response_ids"].lengths.sum())}
 
-    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, dict[str, Scalar]]:
+    def __call__(self, tokens: TokenBatch, counts: dict[str, float]) -> tuple[torch.Tensor, Measured]:
         assert tokens.values is not None
-        return 0.5 * (tokens.values - tokens.columns["advantages"]).square().sum() / counts["tokens"], {}
+        return 0.5 * (tokens.values - tokens.columns["advantages"]).square().sum() / counts["tokens"], Measured()
 
 
 def some_slow(cases: Iterable[Any], *kept: Any) -> list[Any]:

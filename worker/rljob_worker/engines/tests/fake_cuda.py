@@ -19,12 +19,15 @@ import torch.distributed.tensor.debug
 import torch.nn.functional as F
 import torch.testing._internal.distributed.fake_pg
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
 from rljob_worker.engines import rms_norm
 from rljob_worker.engines.attention.heads import key_heads
+from rljob_worker.engines.fsdp import FSDPEngine
 from rljob_worker.engines.fsdp.layers import TRANSFORMERS
+from rljob_worker.engines.fsdp.settings import TrainSettings
 from rljob_worker.engines.fsdp.tensors.parts import Parts
 from rljob_worker.engines.log_probs import linear
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
@@ -39,6 +42,9 @@ MEMORY = 80 << 30
 
 WAITS = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "bincount", "equal", "unique_dim", "_unique2"})
 """Operators whose result, or its shape, the host has to know."""
+
+COPIES = frozenset({"where", "index", "index_put", "index_put_"})
+"""Operators that copy a number or an index that they are given in host memory, and wait for the copy."""
 
 
 class Asked(torch.utils._python_dispatch.TorchDispatchMode):
@@ -60,20 +66,34 @@ class Asked(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(
         self, operator: Any, types: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
-        result = operator(*arguments, **(options or {}))
         name = operator.__name__.partition(".")[0]
+        is_float32_product = name == "_grouped_mm" and arguments[0].dtype == torch.float32
+        if is_float32_product or (name in WAITS and arguments[0].device.type == "cuda"):
+            self.waits.append(name)
+        if is_float32_product:  # the fake has none; torch reads on the host where the rows of each expert end
+            result = arguments[0].new_empty(arguments[0].shape[0], arguments[1].shape[-1])
+        elif name == "_local_scalar_dense":
+            result = _number(arguments[0])
+        else:
+            result = operator(*arguments, **(options or {}))
         self.kernels[name] += 1
         if (options or {}).get("pin_memory"):
             self._pinned.append(result)
         if name == "_varlen_attn":
             self.num_splits.append({**_of_varlen_attn(arguments), **(options or {})}["num_splits"])
-        if name in WAITS:
-            self.waits.append(name)
+        if name in COPIES:
+            self._brought(arguments)
         if name == "_to_copy":
             self._copied(arguments[0], result)
         elif name == "copy_":
             self._copied(arguments[1], arguments[0])
         return result
+
+    def _brought(self, arguments: tuple[Any, ...]) -> None:
+        tensors = [item for item in tree_leaves(arguments) if isinstance(item, torch.Tensor)]
+        devices = [tensor.device.type for tensor in tensors]
+        if "cuda" in devices:
+            self.copies += ["pageable"] * devices.count("cpu")
 
     def _copied(self, source: torch.Tensor, target: torch.Tensor) -> None:
         if source.device.type == "cuda" and target.device.type == "cpu":
@@ -81,6 +101,11 @@ class Asked(torch.utils._python_dispatch.TorchDispatchMode):
         elif source.device.type == "cpu" and target.device.type == "cuda":
             is_pinned = any(torch._C._is_alias_of(source, item) for item in self._pinned)
             self.copies.append("pinned" if is_pinned else "pageable")
+
+
+def _number(tensor: torch.Tensor) -> float | int:
+    """What the host reads, made up: the tensor has none."""
+    return 1.0 if tensor.is_floating_point() else 1
 
 
 def _of_varlen_attn(arguments: tuple[Any, ...]) -> dict[str, Any]:
@@ -131,6 +156,18 @@ def on_cuda(monkeypatch: pytest.MonkeyPatch, model: torch.nn.Module) -> Iterator
 def recorded() -> Iterator[Asked]:
     with Asked() as asked, _Attentions(asked):
         yield asked
+
+
+def engine_on_cuda(monkeypatch: pytest.MonkeyPatch, model: torch.nn.Module, settings: TrainSettings) -> FSDPEngine:
+    """One rank's, of a model that an `on_cuda` block is for, with weights in the dtype that it computes in: others are
+    gathered by FSDP, which asks CUDA for streams."""
+    with monkeypatch.context() as patch:
+        patch.setattr("rljob_worker.engines.fsdp.sharding.give_memory", lambda *_: None)  # it has some
+        engine = FSDPEngine(model, settings, CUDA)
+    # numbers of a fake cannot be read, those of the host included
+    monkeypatch.setattr(engine, "_agree", lambda num_runs, counts: (num_runs, counts))
+    monkeypatch.setattr(engine.agreement, "maximum", lambda number: number)
+    return engine
 
 
 def calls_of_ranks(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from rljob_worker.algorithms.metric_accumulator import Measured
 from rljob_worker.batch import Batch
 from rljob_worker.engines.fsdp import BaseModel, FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.export.adapter_files import export_adapter
@@ -162,13 +163,14 @@ class Likelihood:
     """-sum(log_prob)."""
 
     columns = ()
+    mask = None
     outputs = frozenset({"log_probs"})
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {}
 
     def __call__(self, tokens, counts):  # type: ignore[no-untyped-def]
-        return -tokens.log_probs.sum(), {}
+        return -tokens.log_probs.sum(), Measured()
 
 
 def log_prob_sum(model: torch.nn.Module, batch: Batch, temperature: float) -> torch.Tensor:

@@ -13,6 +13,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
+from rljob_worker.algorithms.metric_accumulator import Measured
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.micro_batch import MicroBatch, response_log_probs
 from rljob_worker.engines.models import Adapter, WeightFiles, empty_policy, load_policy, random_policy
@@ -33,7 +34,7 @@ class Nothing(PolicyGradient):
     """A loss of 0: what is left is the cost of the load."""
 
     def __call__(self, tokens, counts):  # type: ignore[no-untyped-def]
-        return 0.0 * super().__call__(tokens, counts)[0], {}
+        return 0.0 * super().__call__(tokens, counts)[0], Measured()
 
 
 def settings(**changes: object) -> TrainSettings:

@@ -18,6 +18,7 @@ from rljob_worker.batch import Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
 from rljob_worker.engines.fsdp.sharding import layer_units
+from rljob_worker.engines.micro_batch import response_columns
 from rljob_worker.engines.models import (
     WeightFiles,
     decoder_layers,
@@ -148,6 +149,16 @@ def test_log_probs_are_what_the_update_sees(tmp_path: Path) -> None:
 
     engine.update(batch, Watching())
     assert np.array_equal(np.concatenate(seen), column.values)
+
+
+def test_actions_of_some_rows_are_where_their_mask_is_not_zero() -> None:
+    # responses of 3, 2 and 4 tokens: of the last and the first, tokens 0 to 3 and 4 to 6
+    mask = Column.ragged([[0, 1, 1], [1, 1], [1, 0, 0, 2]], "uint8")
+    batch, like = a_batch([3, 2, 4]).with_columns({"mask": mask}), torch.zeros((), dtype=torch.float64)
+    rows = np.array([2, 0])
+    columns, actions = response_columns(batch, ("advantages", "mask"), rows, like, "mask")
+    assert columns["mask"].tolist() == [1, 0, 0, 2, 0, 1, 1] and actions.tolist() == [0, 3, 5, 6]
+    assert response_columns(batch, (), rows, like)[1].tolist() == list(range(7))
 
 
 def test_a_batch_without_rows_scores_nothing(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def a_micro_batch(monkeypatch: pytest.MonkeyPatch, directory: Path, family: str,
         with recorded() as asked:
             rows = MicroBatch.of(BATCH, ROWS, CUDA)
             outputs = response_log_probs(model, rows, 0.8, entropy="Figure")
-            columns = response_columns(BATCH, ("advantages", "weight"), ROWS, like=outputs.log_probs)
+            columns, _ = response_columns(BATCH, ("advantages", "weight"), ROWS, like=outputs.log_probs)
     assert outputs.log_probs.device == columns["advantages"].device == CUDA
     return asked
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
 
 from rljob_api.pipeline.meshes import Mesh
+from rljob_worker.algorithms.metric_accumulator import Measured
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.micro_batch import MicroBatch, response_last_layer
@@ -215,7 +216,7 @@ class Nothing(PolicyGradient):
     """A loss of 0: what is left is the cost of the load."""
 
     def __call__(self, tokens, counts):  # type: ignore[no-untyped-def]
-        return 0.0 * super().__call__(tokens, counts)[0], {}
+        return 0.0 * super().__call__(tokens, counts)[0], Measured()
 
 
 def test_the_cost_of_the_load_is_of_the_routers_own_choice(tmp_path: Path) -> None:

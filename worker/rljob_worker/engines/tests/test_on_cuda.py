@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rljob_worker.devices.tests.deterministic_job import deterministic_job
 from rljob_worker.engines.log_probs import linear
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs
 from rljob_worker.engines.models import empty_policy
@@ -71,11 +72,8 @@ def test_grouped_heads_in_float32_do_not_get_the_kernel_that_keeps_scores(
 
 
 def test_a_deterministic_job_does_not_split_the_keys_of_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic_job():
         asked = a_micro_batch(monkeypatch, tmp_path, "qwen3", BF16)
-    finally:
-        torch.use_deterministic_algorithms(False)
     assert asked.num_splits == [1, 1] and asked.waits == []
     assert a_micro_batch(monkeypatch, tmp_path, "qwen3", BF16).num_splits == [None, None]
 

@@ -53,7 +53,10 @@ def _compute(
     num_chosen = chosen.shape[1]
     visits = chosen.reshape(-1)
     order = torch.argsort(visits, stable=True)  # by expert, hence by rank
-    sent, received = _agree(torch.bincount(visits // num_own, minlength=group.size()), group)
+    to_ranks = visits // num_own
+    # with a length that is known: bincount waits for the largest number
+    num_visits = visits.new_zeros(group.size()).index_add_(0, to_ranks, torch.ones_like(to_ranks))
+    sent, received = _agree(num_visits, group)
     travellers = hidden[:, None].expand(-1, num_chosen, -1).flatten(0, 1)[order]
     guests = exchange(travellers, group, sent, received)
     asked = exchange(visits[order] % num_own, group, sent, received)

@@ -44,4 +44,5 @@ def test_the_plan_counts_what_the_rank_with_most_keeps(family, heads, key_heads,
     shape = parse_shape(config.to_dict())
     slices = WeightSlices.of(shape, tensor)
     most = max(kept(model, slices, rank) for rank in range(tensor))
-    assert slice_parameters(shape, tensor) == pytest.approx(most, rel=0.1)
+    # of biases that are cut the plan counts all
+    assert slice_parameters(shape, tensor) == pytest.approx(most, rel=0.1 if shape.family.mlp_bias else 0)

@@ -22,7 +22,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from rljob_worker.devices.deterministic import strict_backward
+from rljob_worker.engines.deterministic import strict_backward
 from rljob_worker.engines.micro_batch import MicroBatch
 from rljob_worker.engines.parallel.mesh import ProcessMesh, group_beside
 

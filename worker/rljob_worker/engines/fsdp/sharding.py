@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
-from rljob_worker.devices.deterministic import recompute_contexts
+from rljob_worker.engines.deterministic import recompute_contexts
 from rljob_worker.engines.fsdp.compiling import compile_layers
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.models import decoder_layers, give_memory

@@ -61,9 +61,7 @@ class FusedLastLayer:
             if torch.is_grad_enabled():
                 made = _Refusable.apply(hidden, weight, compute, chunks, self._give_up)
             else:
-                made = compute(
-                    hidden.detach(), weight.detach()
-                )  # keeps nothing for gradients
+                made = compute(hidden.detach(), weight.detach())  # keeps nothing for gradients
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # of the package, of its compiler or of the driver: chunks do without all of them

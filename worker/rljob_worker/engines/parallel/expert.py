@@ -37,11 +37,11 @@ def spread_experts(model: torch.nn.Module, group: dist.ProcessGroup) -> list[tor
     for experts in result:
         keep_parts(experts, EXPERTS, Split.over(None, group))
         experts.num_experts //= group.size()
-        experts.forward = partial(_compute, experts.forward, experts.num_experts, group)
+        experts.forward = partial(compute_with_experts, experts.forward, experts.num_experts, group)
     return result
 
 
-def _compute(
+def compute_with_experts(
     own_experts: Compute,
     num_own: int,
     group: dist.ProcessGroup,
@@ -56,7 +56,7 @@ def _compute(
     to_ranks = visits // num_own
     # with a length that is known: bincount waits for the largest number
     num_visits = visits.new_zeros(group.size()).index_add_(0, to_ranks, torch.ones_like(to_ranks))
-    sent, received = _agree(num_visits, group)
+    sent, received = agree_on_numbers(num_visits, group)
     travellers = hidden[:, None].expand(-1, num_chosen, -1).flatten(0, 1)[order]
     guests = exchange(travellers, group, sent, received)
     asked = exchange(visits[order] % num_own, group, sent, received)
@@ -78,7 +78,7 @@ def _answered(own_experts: Compute, guests: torch.Tensor, asked: torch.Tensor) -
     return own_experts(tokens, experts[:, None], tokens.new_ones(len(tokens), 1))[:-1]
 
 
-def _agree(sent: torch.Tensor, group: dist.ProcessGroup) -> tuple[list[int], list[int]]:
+def agree_on_numbers(sent: torch.Tensor, group: dist.ProcessGroup) -> tuple[list[int], list[int]]:
     """How many tokens go to each rank, and how many come from it."""
     both: tuple[list[int], list[int]] = tuple(torch.stack([sent, exchange(sent, group)]).tolist())
     return both

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from rljob_worker.batch import Column
-from rljob_worker.devices.tests.deterministic_job import STRICT, WARNS, NotedMode, deterministic_job, mode
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
 from rljob_worker.engines.fsdp.checkpoint.shard_index import merge_indexes
 from rljob_worker.engines.fsdp.sharding import layer_units
@@ -28,6 +27,7 @@ from rljob_worker.engines.models import (
     random_value_model,
 )
 from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, export_of, save, write_config
+from rljob_worker.engines.tests.deterministic_job import STRICT, WARNS, NotedMode, deterministic_job, mode
 from rljob_worker.errors import BadData, InvalidJob, StorageError
 
 CPU = torch.device("cpu")

@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from rljob_worker.devices.tests.deterministic_job import deterministic_job
 from rljob_worker.engines.log_probs import linear
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs
 from rljob_worker.engines.models import empty_policy
 from rljob_worker.engines.parallel import expert
 from rljob_worker.engines.tests.builders import VOCABULARY, a_batch, write_config
+from rljob_worker.engines.tests.deterministic_job import deterministic_job
 from rljob_worker.engines.tests.fake_cuda import CUDA, MEMORY, Asked, on_cuda, recorded, world_of_fakes
 
 BATCH = a_batch([5, 1, 9, 3])
@@ -72,10 +72,10 @@ def test_spread_experts_wait_for_nothing_but_what_ranks_agree_on(monkeypatch: py
         agreed.append(sent.tolist())  # the wait that there is
         return agreed[-1], agreed[-1]
 
-    monkeypatch.setattr(expert, "_agree", agree)
+    monkeypatch.setattr(expert, "agree_on_numbers", agree)
     chosen, hidden = torch.tensor([[0, 1], [1, 3], [2, 0]]), torch.ones(3, 4)
     with world_of_fakes(0, 2), recorded() as asked:
-        expert._compute(lambda tokens, *_: tokens, 2, dist.group.WORLD, hidden, chosen, torch.ones(3, 2))
+        expert.compute_with_experts(lambda tokens, *_: tokens, 2, dist.group.WORLD, hidden, chosen, torch.ones(3, 2))
     assert (agreed, asked.waits) == ([[4, 2]], [])
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from rljob_api.tests.builders import make_plan
-from rljob_worker.devices.deterministic import strict_backward
 from rljob_worker.devices.modules import num_devices
-from rljob_worker.devices.tests.deterministic_job import FREE, STRICT, WARNS, mode, torch_as_it_was
 from rljob_worker.devices.tests.fake_device import FakeModule
+from rljob_worker.engines.deterministic import strict_backward
+from rljob_worker.engines.tests.deterministic_job import FREE, STRICT, WARNS, mode, torch_as_it_was
 from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.setup import resources
 from rljob_worker.runtime.setup.devices import device_of_worker, require_devices_of_torch, slow_precision

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rljob_worker.devices.deterministic import compute_deterministically
+from rljob_worker.engines.deterministic import compute_deterministically
 
 STRICT, WARNS, FREE = "strict", "warns", "free"
 

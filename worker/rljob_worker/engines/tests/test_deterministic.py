@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from rljob_worker.devices.deterministic import recompute_contexts, strict_backward
-from rljob_worker.devices.tests.deterministic_job import FREE, STRICT, WARNS, NotedMode, deterministic_job, mode
+from rljob_worker.engines.deterministic import recompute_contexts, strict_backward
+from rljob_worker.engines.tests.deterministic_job import FREE, STRICT, WARNS, NotedMode, deterministic_job, mode
 from rljob_worker.errors import WrongField
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
@@ -31,7 +31,6 @@ def kept(model, slices, rank):
     return sum(torch.Size(slices.part(name, item.shape, rank).shape(item.shape)).numel() for name, item in tensors)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     heads=st.sampled_from([8, 16]),
     key_heads=st.sampled_from([2, 4, 8]),

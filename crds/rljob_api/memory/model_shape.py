@@ -41,6 +41,8 @@ class ModelFamily:
     """Queries, keys and values are one matrix."""
     megatron: bool = False
     """Whether Megatron can train it."""
+    sliced: bool = True
+    """Whether ranks that generate take slices of its tensors, which `weight_slices` knows by name."""
 
 
 ACTION_MODELS = (*FUSED_MODELS, "rljob_mlp_policy")
@@ -50,7 +52,15 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "gemma2": ModelFamily(norms=4, norms_behind=2, tied=True, bounded=True),
     "gemma3_text": ModelFamily(norms=4, norms_behind=2, query_key_norms=True, tied=True),
     "gpt2": ModelFamily(
-        norms=2, norm_bias=True, projections=2, query_bias=True, output_bias=True, mlp_bias=True, tied=True, fused=True
+        norms=2,
+        norm_bias=True,
+        projections=2,
+        query_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        tied=True,
+        fused=True,
+        sliced=False,
     ),
     "llama": ModelFamily(norms=2, megatron=True),
     "mistral": ModelFamily(norms=2),

@@ -2,7 +2,8 @@
 
     rows      queries, gate and up of the MLP or of every expert; keys and values by whole heads; words
     columns   the output of attention; down of the MLP or of every expert
-    all       norms, routers, biases of what is cut by columns, towers, and every tensor of a family that is not known
+    all       norms, routers, biases of what is cut by columns, towers; every tensor of a family that is not known, or
+              that is not cut (`ModelFamily.sliced`)
 
 It is how vLLM divides a layer in tensor parallelism (its `model_executor/layers`): ranks beyond the key heads keep the
 same ones, and words are counted up to a multiple of WORD_BLOCK before they are divided.
@@ -57,13 +58,15 @@ class WeightSlices:
     tensor: int = 1
     """Ranks that share every layer."""
     heads: int = 0
-    """Query heads; 0 where the family is not known, of which every rank keeps all."""
+    """Query heads; 0 where the family is not known, or not cut: of those every rank keeps all."""
     key_heads: int = 0
 
     @staticmethod
     def of(shape: ModelShape | None, tensor: int) -> WeightSlices:
         """Those of a model that `tensor` ranks share."""
-        return WeightSlices(tensor) if shape is None else WeightSlices(tensor, shape.heads, shape.key_heads)
+        if shape is None or not shape.family.sliced:
+            return WeightSlices(tensor)
+        return WeightSlices(tensor, shape.heads, shape.key_heads)
 
     def parts(self, name: str, shape: Sequence[int]) -> tuple[KeptPart, ...]:
         """The parts of a tensor that differ, by rank.
@@ -133,7 +136,7 @@ def padded_words(num_words: int) -> int:
 
 def slice_parameters(shape: ModelShape, tensor: int) -> int:
     """Parameters that the rank keeps which has most of a model that `tensor` ranks share."""
-    if tensor == 1:
+    if tensor == 1 or not shape.family.sliced:
         return shape.parameters
     family, hidden = shape.family, shape.hidden
     keys = shape.key_width * shape.layers * 2 * (hidden + family.query_bias)

@@ -175,7 +175,8 @@ class TrainingSpec(ApiModel):
     deterministic: bool = False
     """Whether accelerators use only kernels that add in the same order every time, so that the same job gives the same
     numbers there as well: backward passes of attention and embeddings are slower and take more memory, rows are not
-    split over keys. CPUs do always. Default false."""
+    split over keys. A job with an operation in its backward pass of which torch has no such kernel ends, naming it;
+    elsewhere torch warns of such operations. CPUs do always. Default false."""
 
     memory: TrainingMemorySpec = TrainingMemorySpec()
     """What takes less memory and more time."""

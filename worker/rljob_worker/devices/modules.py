@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -40,16 +39,6 @@ def _generator_states(module: Any) -> list[tuple[Any, int, torch.Tensor]]:
     """(module, device, state) of each device of a type that is in use."""
     devices = range(module.device_count()) if module.is_initialized() else range(0)
     return [(module, device, module.get_rng_state(device)) for device in devices]
-
-
-def compute_deterministically(device: torch.device) -> None:
-    """Let what this process computes from here on add in the same order every time. Torch warns once of each operator
-    that cannot. CPUs always do."""
-    if device.type == "cpu":
-        return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when its first product is made
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # what is read was written
 
 
 def use(device_type: str, local_rank: int) -> torch.device:

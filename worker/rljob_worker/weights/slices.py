@@ -17,22 +17,22 @@ import torch
 from rljob_api.memory.weight_slices import WeightSlices
 from rljob_api.planning.plan import Plan
 from rljob_worker.engines.rollout.slices import Named, cut
-from rljob_worker.errors import PeerLost
+from rljob_worker.errors import BadData
 
 _SENT = re.compile(r"@(\d+)-(\d+)of(\d+)")
 
 
 def slices_of(plan: Plan) -> dict[str, WeightSlices]:
-    """How ranks that generate share each model that is sent to them or copied."""
+    """How ranks that generate share each model that is sent to them or copied. Where one has all of it, too: versions
+    of an attempt with more ranks are in their parts."""
     from rljob_api.memory.model_shape import parse_shape
     from rljob_worker.engines.models import model_config
 
     result = {}
     for edge in plan.weights:
         engine = plan.engine(edge.target)
-        tensor = engine.mesh.tp
-        shape = parse_shape(model_config(engine.path).to_dict()) if tensor > 1 else None
-        result[edge.model] = WeightSlices.of(shape, tensor)
+        shape = parse_shape(model_config(engine.path).to_dict())
+        result[edge.model] = WeightSlices.of(shape, engine.mesh.tp)
     return result
 
 
@@ -64,7 +64,9 @@ def tensor_name(name: str) -> str:
 
 def whole_tensors(parts: Iterable[Named], slices: WeightSlices) -> Iterator[Named]:
     """Tensors put together of all that was sent of them: parts of one lie behind each other. They may be those of
-    another number of ranks than that of `slices`. Raises PeerLost naming a tensor that is not whole."""
+    another number of ranks than that of `slices`.
+
+    Raises BadData naming a tensor that is not whole."""
     for name, group in groupby(parts, key=lambda part: tensor_name(part[0])):
         first_name, first = next(group)
         match = _SENT.search(first_name)
@@ -81,7 +83,10 @@ def _joined(name: str, length: int, sent: Sequence[Named], slices: WeightSlices)
     # of the shape only the length of the axis that is cut counts
     parts = replace(slices, tensor=num_ranks).parts(name, [length] * first.dim())
     if len(parts) != len(sent):
-        raise PeerLost(f"of the weights {name} {len(sent)} of {len(parts)} parts are there")
+        raise BadData(
+            f"of the weights {name}, which an earlier attempt sent to {num_ranks} ranks, {len(sent)} of {len(parts)} "
+            "parts are there; set checkpoint.versions: Redraw, which goes on without earlier weights"
+        )
     shape = list(first.shape)
     shape[parts[0].axis] = length
     whole = first.new_empty(shape)

@@ -22,6 +22,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
+from rljob_worker.engines.deterministic import strict_backward
 from rljob_worker.engines.micro_batch import MicroBatch
 from rljob_worker.engines.parallel.mesh import ProcessMesh, group_beside
 
@@ -72,11 +73,11 @@ class MicroBatchPipeline:
 
     def backward(self, end: torch.Tensor, rows: MicroBatch) -> None:
         """From the loss, or from what was sent, whose gradient comes back; to what arrived, whose gradient goes on."""
-        if self.is_last:
-            end.backward()
-        else:
+        gradient = None
+        if not self.is_last:
             gradient = torch.empty_like(end)
             _receive(gradient, self._back, self.stage + 1)
+        with strict_backward():
             end.backward(gradient)
         if rows.arrived is not None:
             assert rows.arrived.grad is not None

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.utils.checkpoint import checkpoint
 
+from rljob_worker.engines.deterministic import recompute_contexts
 from rljob_worker.engines.fsdp.compiling import compile_layers
 from rljob_worker.engines.fsdp.settings import DTYPES, TrainSettings
 from rljob_worker.engines.models import decoder_layers, give_memory
@@ -126,7 +127,14 @@ class _Recomputed:
         self._forward = forward
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        return checkpoint(self._forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+        return checkpoint(
+            self._forward,
+            *args,
+            use_reentrant=False,
+            context_fn=recompute_contexts,
+            preserve_rng_state=False,
+            **kwargs,
+        )
 
 
 def fsdp_units(model: torch.nn.Module) -> list[FSDPModule]:

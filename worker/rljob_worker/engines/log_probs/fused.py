@@ -58,7 +58,10 @@ class FusedLastLayer:
             return (-made[0], made[1].float()) if with_entropy else (-made,)
 
         try:
-            made = _Refusable.apply(hidden, weight, compute, chunks, self._give_up)
+            if torch.is_grad_enabled():
+                made = _Refusable.apply(hidden, weight, compute, chunks, self._give_up)
+            else:
+                made = compute(hidden.detach(), weight.detach())  # keeps nothing for gradients
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # of the package, of its compiler or of the driver: chunks do without all of them

@@ -38,11 +38,11 @@ def spread_experts(model: torch.nn.Module, group: dist.ProcessGroup) -> list[tor
     for experts in result:
         keep_parts(experts, EXPERTS, Split.over(None, group))
         experts.num_experts //= group.size()
-        experts.forward = partial(_compute, experts.forward, experts.num_experts, group)
+        experts.forward = partial(compute_with_experts, experts.forward, experts.num_experts, group)
     return result
 
 
-def _compute(
+def compute_with_experts(
     own_experts: Compute,
     num_own: int,
     group: dist.ProcessGroup,
@@ -54,7 +54,7 @@ def _compute(
     num_chosen = chosen.shape[1]
     visits = chosen.reshape(-1)
     order = torch.argsort(visits, stable=True)  # by expert, hence by rank
-    sent, received = _agree(segment_count(visits // num_own, group.size()), group)
+    sent, received = agree_on_numbers(segment_count(visits // num_own, group.size()), group)
     travellers = hidden[:, None].expand(-1, num_chosen, -1).flatten(0, 1)[order]
     guests = exchange(travellers, group, sent, received)
     asked = exchange(visits[order] % num_own, group, sent, received)
@@ -76,7 +76,7 @@ def _answered(own_experts: Compute, guests: torch.Tensor, asked: torch.Tensor) -
     return own_experts(tokens, experts[:, None], tokens.new_ones(len(tokens), 1))[:-1]
 
 
-def _agree(sent: torch.Tensor, group: dist.ProcessGroup) -> tuple[list[int], list[int]]:
+def agree_on_numbers(sent: torch.Tensor, group: dist.ProcessGroup) -> tuple[list[int], list[int]]:
     """How many tokens go to each rank, and how many come from it."""
     both: tuple[list[int], list[int]] = tuple(torch.stack([sent, exchange(sent, group)]).tolist())
     return both

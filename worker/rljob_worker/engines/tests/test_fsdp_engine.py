@@ -28,6 +28,7 @@ from rljob_worker.engines.models import (
     random_value_model,
 )
 from rljob_worker.engines.tests.builders import PolicyGradient, ValueRegression, a_batch, export_of, save, write_config
+from rljob_worker.engines.tests.deterministic_job import STRICT, WARNS, NotedMode, deterministic_job, mode
 from rljob_worker.errors import BadData, InvalidJob, StorageError
 
 CPU = torch.device("cpu")
@@ -85,6 +86,23 @@ def test_activation_checkpointing_changes_no_number(tmp_path: Path) -> None:
     for engine in (plain, recomputing):
         engine.update(batch, PolicyGradient())
     assert largest_difference(weights_of(plain), weights_of(recomputing)) == 0
+
+
+@pytest.mark.parametrize("engine, objective", [(policy, PolicyGradient()), (critic, ValueRegression())])
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_backward_passes_of_a_deterministic_job_are_strict_and_forward_passes_are_not(
+    tmp_path: Path, engine: Any, objective: Any, recomputes: bool
+) -> None:
+    trained, noted = engine(tmp_path, activation_checkpointing=recomputes), list[tuple[str, str]]()
+    for layer in decoder_layers(trained.model):
+        layer.self_attn.register_forward_hook(
+            lambda _module, _inputs, output: (NotedMode.apply(output[0], noted), *output[1:])
+        )
+    with deterministic_job():
+        trained.update(a_batch([3, 1]), objective)
+        assert mode() == WARNS
+    assert set(noted) == {("forward", WARNS), ("backward", STRICT)}
+    assert noted.count(("forward", WARNS)) == (2 if recomputes else 1) * noted.count(("backward", STRICT)) > 0
 
 
 def test_gradients_are_clipped_once_by_the_global_norm(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class Kernel:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.calls = 0
+        self.needs_gradients: list[bool] = []
         self._error = error
 
     def apply(
@@ -41,6 +42,7 @@ class Kernel:
         selected_token_ids: torch.Tensor | None = None,
     ) -> Any:
         self.calls += 1
+        self.needs_gradients.append(_input.requires_grad or weight.requires_grad)
         if self._error is not None:
             raise self._error
         assert type(return_entropy) is bool and ignore_index < 0 and selected_token_ids is None
@@ -103,6 +105,16 @@ def test_the_kernel_gives_what_chunks_give(
         torch.testing.assert_close(result.entropy, chunks.entropy, atol=0, rtol=2**-8)
     for mine, theirs in zip(gradients, expected, strict=True):
         torch.testing.assert_close(mine, theirs, atol=0.03, rtol=0.03)
+
+
+@pytest.mark.usefixtures("suits")
+def test_scoring_asks_for_no_gradients_of_a_weight_that_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, kernel := Kernel())
+    hidden, weight = torch.ones(1, HIDDEN).bfloat16(), torch.ones(VOCABULARY, HIDDEN).bfloat16().requires_grad_()
+    for context in (torch.no_grad(), torch.enable_grad()):
+        with context:
+            linear_log_probs(LastLayer(hidden, weight), torch.tensor([3]), 0.7, entropy="None")
+    assert kernel.needs_gradients == [False, True]
 
 
 @pytest.mark.usefixtures("suits")

@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from rljob_worker.engines.log_probs import linear
 from rljob_worker.engines.micro_batch import MicroBatch, response_columns, response_log_probs
 from rljob_worker.engines.models import empty_policy
+from rljob_worker.engines.parallel import expert
 from rljob_worker.engines.tests.builders import VOCABULARY, a_batch, write_config
-from rljob_worker.engines.tests.fake_cuda import CUDA, MEMORY, Asked, on_cuda, recorded
+from rljob_worker.engines.tests.deterministic_job import deterministic_job
+from rljob_worker.engines.tests.fake_cuda import CUDA, MEMORY, Asked, on_cuda, recorded, world_of_fakes
 
 BATCH = a_batch([5, 1, 9, 3])
 ROWS = np.arange(len(BATCH))
@@ -61,6 +64,21 @@ def test_experts_are_grouped_products(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert asked.kernels["_grouped_mm"] == 4  # two of each layer
 
 
+def test_spread_experts_wait_for_nothing_but_what_ranks_agree_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks of two experts each: of three tokens with two choices four are of the first rank."""
+    agreed = list[list[int]]()
+
+    def agree(sent: torch.Tensor, _group: object) -> tuple[list[int], list[int]]:
+        agreed.append(sent.tolist())  # the wait that there is
+        return agreed[-1], agreed[-1]
+
+    monkeypatch.setattr(expert, "agree_on_numbers", agree)
+    chosen, hidden = torch.tensor([[0, 1], [1, 3], [2, 0]]), torch.ones(3, 4)
+    with world_of_fakes(0, 2), recorded() as asked:
+        expert.compute_with_experts(lambda tokens, *_: tokens, 2, dist.group.WORLD, hidden, chosen, torch.ones(3, 2))
+    assert (agreed, asked.waits) == ([[4, 2]], [])
+
+
 @pytest.mark.parametrize("family", ["qwen3", "mistral"])
 def test_grouped_heads_in_float32_do_not_get_the_kernel_that_keeps_scores(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, family: str
@@ -71,11 +89,8 @@ def test_grouped_heads_in_float32_do_not_get_the_kernel_that_keeps_scores(
 
 
 def test_a_deterministic_job_does_not_split_the_keys_of_a_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic_job():
         asked = a_micro_batch(monkeypatch, tmp_path, "qwen3", BF16)
-    finally:
-        torch.use_deterministic_algorithms(False)
     assert asked.num_splits == [1, 1] and asked.waits == []
     assert a_micro_batch(monkeypatch, tmp_path, "qwen3", BF16).num_splits == [None, None]
 

@@ -3,7 +3,8 @@
 import torch
 
 from rljob_api.planning.plan import GroupPlan, Plan
-from rljob_worker.devices.modules import compute_deterministically, num_devices, use
+from rljob_worker.devices.modules import num_devices, use
+from rljob_worker.engines.deterministic import compute_deterministically
 from rljob_worker.visible_devices import require_devices
 
 

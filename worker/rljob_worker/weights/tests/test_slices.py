@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from rljob_api.memory.weight_slices import WeightSlices
-from rljob_worker.errors import PeerLost
-from rljob_worker.weights.slices import kept_by, ranks_of, sent_parts, tensor_name, whole_tensors
+from rljob_api.tests.builders import make_plan
+from rljob_worker.engines.tests.builders import write_config
+from rljob_worker.errors import BadData
+from rljob_worker.weights.slices import kept_by, ranks_of, sent_parts, slices_of, tensor_name, whole_tensors
 
 FOUR = WeightSlices(tensor=4, heads=4, key_heads=2)
 ATTENTION, MLP = "model.layers.0.self_attn", "model.layers.0.mlp"
@@ -55,15 +57,42 @@ def test_parts_hold_the_numbers_of_their_rank():
 
 
 @pytest.mark.parametrize("now", [1, 2, 4])
-def test_a_version_that_was_sent_to_four_ranks_is_put_together_for_any_number(now):
-    sent = list(sent_parts(policy().items(), FOUR))
-    result = dict(whole_tensors(sent, WeightSlices(now, heads=4, key_heads=2)))
-    assert list(result) == list(POLICY)
-    for name, tensor in policy().items():
+def test_a_version_that_was_sent_to_four_ranks_is_put_together_for_any_number(now, tmp_path):
+    sent = list(sent_parts(policy().items(), slices_of_job(tmp_path, 4)))
+    result = dict(whole_tensors(sent, slices_of_job(tmp_path, now)))
+    assert_same(result, policy())
+
+
+def test_a_version_of_the_engine_of_vllm_is_put_together_for_the_one_of_transformers(tmp_path):
+    sent = list(sent_parts(policy().items(), slices_of_job(tmp_path, 2)))
+    result = dict(whole_tensors(sent, slices_of_job(tmp_path, 1, engine="Transformers")))
+    assert_same(result, policy())
+
+
+def slices_of_job(directory, tensor, engine="VLLM"):
+    """What workers of a job with a model of the shape of `FOUR` have."""
+    path = write_config(directory, num_attention_heads=4, num_key_value_heads=2)
+    (slices,) = slices_of(
+        make_plan(
+            f"models.0.path={path}",
+            f"rollout.engine={engine}",
+            f"rollout.parallelism.tensor={tensor}",
+            "workerGroups=[{name: all, accelerator: {profile: nvidia, count: 4}}]",
+        )
+    ).values()
+    assert slices.tensor == tensor
+    return slices
+
+
+def assert_same(result, wanted):
+    assert list(result) == list(wanted)
+    for name, tensor in wanted.items():
         assert torch.equal(result[name], tensor), name
 
 
-def test_a_part_that_is_not_there_is_missed_by_name():
-    sent = [item for item in sent_parts(policy().items(), FOUR) if "down_proj.weight@2" not in item[0]]
-    with pytest.raises(PeerLost, match=r"of the weights model.layers.0.mlp.down_proj.weight 3 of 4 parts are there"):
-        list(whole_tensors(sent, FOUR))
+@pytest.mark.parametrize("slices", [FOUR, WeightSlices()], ids=["a part is lost", "a family that is not known"])
+def test_a_tensor_that_cannot_be_put_together_ends_the_job_by_name(slices):
+    name = f"{MLP}.down_proj.weight"
+    sent = [item for item in sent_parts([(name, torch.zeros(3, 8))], FOUR) if "@2" not in item[0]]
+    with pytest.raises(BadData, match=rf"{name}, .* 3 of \d parts are there; set checkpoint.versions: Redraw"):
+        list(whole_tensors(sent, slices))

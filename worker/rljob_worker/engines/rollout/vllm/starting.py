@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -45,6 +45,9 @@ from rljob_worker.engines.rollout.vocabulary import Vocabulary
 from rljob_worker.errors import InvalidJob
 
 log = logging.getLogger(__name__)
+
+_TRANSFORMERS = "vllm.model_executor.models.transformers"
+"""Where vLLM has models that it computes with the modules of transformers."""
 
 
 def start(
@@ -170,12 +173,25 @@ def _require_known(model: PreTrainedModel, *, is_cpu: bool) -> None:
     architectures = model.config.architectures or [type(model).__name__]
     if not set(architectures) & set(ModelRegistry.get_supported_archs()):
         raise InvalidJob(f"vLLM does not know models of class {architectures[0]}; write rollout.engine: Transformers")
+    if borrowed := _by_layers_of_transformers(architectures):
+        raise InvalidJob(
+            f"vLLM has no layers of its own for models of class {borrowed}: it would change those of transformers, "
+            "with which the same process trains, and lose the last layer's bias at an update; write rollout.engine: "
+            "Transformers"
+        )
     width, widths = head_dim(model.config), CPUAttentionBackend.get_supported_head_sizes()
     if is_cpu and width not in widths:
         raise InvalidJob(
             f"vLLM has no attention for heads of {width} numbers on the CPU, only of {', '.join(map(str, widths))}; "
             "write rollout.engine: Transformers"
         )
+
+
+def _by_layers_of_transformers(architectures: Sequence[str]) -> str | None:
+    """The first class that vLLM knows and computes with the modules of transformers."""
+    known = (name for name in architectures if name in ModelRegistry.models)
+    registered = ((name, getattr(ModelRegistry.models[name], "module_name", "")) for name in known)
+    return next((name for name, module in registered if module == _TRANSFORMERS), None)
 
 
 def _require_positions(model: PreTrainedModel, settings: VLLMSettings) -> None:

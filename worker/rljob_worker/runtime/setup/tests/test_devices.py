@@ -10,6 +10,8 @@ import torch
 from rljob_api.tests.builders import make_plan
 from rljob_worker.devices.modules import num_devices
 from rljob_worker.devices.tests.fake_device import FakeModule
+from rljob_worker.engines.deterministic import strict_backward
+from rljob_worker.engines.tests.deterministic_job import FREE, STRICT, WARNS, mode, torch_as_it_was
 from rljob_worker.errors import InvalidJob
 from rljob_worker.runtime.setup import resources
 from rljob_worker.runtime.setup.devices import device_of_worker, require_devices_of_torch, slow_precision
@@ -33,18 +35,16 @@ def test_a_group_for_cpus_needs_no_device_and_another_does() -> None:
 
 
 def test_a_deterministic_job_asks_torch_for_it_on_accelerators_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda mode, *, warn_only: asked.append(mode))
-    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
     monkeypatch.setattr(torch, "get_device_module", lambda _: FakeModule())
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")  # so that it is taken away again
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
-    for deterministic in ("false", "true"):
-        plan = make_plan(f"training.deterministic={deterministic}")
-        assert device_of_worker(plan, group("cpu"), 0).type == "cpu"
-    assert asked == [] and "CUBLAS_WORKSPACE_CONFIG" not in os.environ
-    assert device_of_worker(plan, group("nvidia"), 1) == torch.device("cuda", 1)
-    assert asked == [True] and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    with torch_as_it_was():
+        for deterministic in ("false", "true"):
+            plan = make_plan(f"training.deterministic={deterministic}")
+            assert device_of_worker(plan, group("cpu"), 0).type == "cpu"
+        assert mode() == FREE and "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+        assert device_of_worker(plan, group("nvidia"), 1) == torch.device("cuda", 1)
+        assert mode() == WARNS and os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        with strict_backward():
+            assert mode() == STRICT  # where torch warns, its attention adds in any order
 
 
 SLOW = ("training.precision=BFloat16", "cpu", False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, Qwen3Config
+from transformers import LlamaConfig, PhiConfig, Qwen3Config
 
 from rljob_worker.batch import Batch, Column
 from rljob_worker.engines.fsdp import FSDPEngine, TrainSettings
@@ -133,6 +133,14 @@ def test_a_fresh_engine_generates_what_an_updated_one_does(path: str) -> None:
     assert responses_of(updated) == responses_of(fresh)
     updated.close()
     fresh.close()
+
+
+def test_a_family_that_vllm_computes_with_modules_of_transformers_is_refused(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    words = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": END}
+    PhiConfig(**sizes, **words, architectures=["PhiForCausalLM"]).save_pretrained(tmp_path)
+    with pytest.raises(InvalidJob, match=r"no layers of its own for models of class PhiForCausalLM: .* Transformers$"):
+        start(str(tmp_path))
 
 
 def test_heads_that_the_cpu_has_no_kernel_for_are_refused(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Fit:
     seconds: float
     """Predicted: how long a worker trains and scores in a step."""
     seconds_as_written: float | None = None
-    """Of the job as it is, where that fits."""
+    """Predicted for the job as it is, where that fits."""
 
     @property
     def overrides(self) -> tuple[str, ...]:

@@ -46,9 +46,9 @@ LINK_SHARE = 0.6
 TAKEN_BYTES, SENT_BYTES = 1.2e9, 2.4e9
 """What a core of a data buffer takes from others, and what it gives to them, in a second (docs/weight-arrival.md)."""
 CHUNK_SECONDS, READER_SECONDS = 1.3e-3, 6.5e-5
-"""Of the interpreter of a data buffer: for each chunk that it takes, and for each worker that it hands it to."""
+"""Time of a data buffer's interpreter for each chunk that it takes, and for each worker that it hands it to."""
 TENSOR_SECONDS = 2e-5
-"""Of the interpreter of a worker for each tensor that it copies into an engine on a device."""
+"""Time of a worker's interpreter for each tensor that it copies into an engine on a device."""
 
 Staged = Literal["Host", "Device"]
 Bound = Literal["links", "cores", "threads", "parent", "chunks", "loading"]

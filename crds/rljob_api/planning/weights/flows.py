@@ -31,8 +31,8 @@ GUEST_VERSIONS = 2
 it, and the one that comes meanwhile."""
 
 MAX_SLOT_BYTES = BUCKET_BYTES
-"""Weights go in buckets, so that a larger chunk would not be full. A chunk costs a data buffer 1.3 ms whatever it holds,
-and more for each worker that reads it (docs/weight-arrival.md): 12.8 s of one interpreter for 470 GB and 8 workers."""
+"""Weights go in buckets, so that a larger chunk would not be full. Each costs a data buffer 1.3 ms whatever it holds,
+and more for each worker that reads it (docs/weight-arrival.md)."""
 
 BROADCAST_BYTES = 16 << 20
 """A chunk that is broadcast, of which WINDOW lie in the memory of the device."""

@@ -149,7 +149,7 @@ class FSDPEngine:
         runs = self._micro_batches(batch, batch[TRAJECTORY_ID].values if TRAJECTORY_ID in objective.columns else None)
         self._balance.begin()
         with watch.phase("collectives"):
-            num_runs, counts = self._agree(len(runs), objective.counts(batch))
+            num_runs, counts = self.agree_on_runs(len(runs), objective.counts(batch))
         if self._balance.coefficient and num_runs > 1:
             with watch.phase("forward"):
                 self._forwards(batch, self._count_routes, counts=True)
@@ -276,7 +276,7 @@ class FSDPEngine:
     def _placeholder(self) -> MicroBatch:
         return MicroBatch.build(placeholder(self._first_word), self.device, self._sharing)
 
-    def _agree(self, num_runs: int, counts: dict[str, float]) -> tuple[int, dict[str, float]]:
+    def agree_on_runs(self, num_runs: int, counts: dict[str, float]) -> tuple[int, dict[str, float]]:
         """Most micro-batches of any copy, and the counts summed over copies, in one exchange."""
         everyone = self.agreement.gather([num_runs, *counts.values()])
         sums = everyone[:, 1:].sum(0).tolist()

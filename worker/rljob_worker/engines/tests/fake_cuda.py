@@ -18,8 +18,8 @@ import torch.distributed as dist
 import torch.distributed.tensor.debug
 import torch.nn.functional as F
 import torch.testing._internal.distributed.fake_pg
+import torch.utils._pytree
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from rljob_api.pipeline.meshes import Mesh
 from rljob_api.tests.timeouts import TEST_TIMEOUT_SECONDS
@@ -90,7 +90,7 @@ class Asked(torch.utils._python_dispatch.TorchDispatchMode):
         return result
 
     def _brought(self, arguments: tuple[Any, ...]) -> None:
-        tensors = [item for item in tree_leaves(arguments) if isinstance(item, torch.Tensor)]
+        tensors = [item for item in torch.utils._pytree.tree_leaves(arguments) if isinstance(item, torch.Tensor)]
         devices = [tensor.device.type for tensor in tensors]
         if "cuda" in devices:
             self.copies += ["pageable"] * devices.count("cpu")
@@ -165,7 +165,7 @@ def engine_on_cuda(monkeypatch: pytest.MonkeyPatch, model: torch.nn.Module, sett
         patch.setattr("rljob_worker.engines.fsdp.sharding.give_memory", lambda *_: None)  # it has some
         engine = FSDPEngine(model, settings, CUDA)
     # numbers of a fake cannot be read, those of the host included
-    monkeypatch.setattr(engine, "_agree", lambda num_runs, counts: (num_runs, counts))
+    monkeypatch.setattr(engine, "agree_on_runs", lambda num_runs, counts: (num_runs, counts))
     monkeypatch.setattr(engine.agreement, "maximum", lambda number: number)
     return engine
 

@@ -118,7 +118,7 @@ def update_on_cuda(
         for _ in range(2):  # the first has what is made once in a process, too
             passes: list[int] = []
             with recorded() as asked:
-                patch.setattr(torch.Tensor, "backward", lambda _: passes.append(len(asked.waits)))  # noqa: B023
+                patch.setattr(torch.Tensor, "backward", lambda *_: passes.append(len(asked.waits)))  # noqa: B023
                 engine.update(BATCH, objective, reference=reference)
     afterwards, asked.waits = asked.waits[passes[-1] :], asked.waits[: passes[-1]]
     return asked, afterwards, len(passes)

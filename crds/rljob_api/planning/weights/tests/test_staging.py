@@ -43,7 +43,8 @@ def peak(made: Plan) -> int:
 
 
 def test_a_device_with_room_for_one_more_slice_takes_it_while_it_generates():
-    """8.19e9 parameters of 2 bytes beside as many, of 80 GiB; read and written at 2.5e12 bytes a second in 13 ms, and 36 layers of 11 tensors in 8."""
+    """8.19e9 parameters of 2 bytes beside as many, of 80 GiB; read and written at 2.5e12 bytes a second in 13 ms, and
+    36 layers of 11 tensors in 8."""
     made, on_host = planned(ALONE), planned(ALONE, "weightSync.staging=Host")
     assert staged(made) == {"load": 0, "generate": WHOLE, "sync": WHOLE}
     assert stages_on_device(made, "rollout") and not stages_on_device(made, "train")
@@ -90,8 +91,8 @@ def test_pods_of_an_elastic_group_stage_nothing():
 
 @pytest.mark.parametrize(("fraction", "is_staged"), [(0.65, True), (0.7, False)])
 def test_an_engine_that_reserves_memory_leaves_no_more_than_the_rest(fraction: float, is_staged: bool):
-    """15.3 GiB and 0.65 of the 64.4 that they leave and 15.3 are 72.4, with 0.7 of them 75.6, of which 74.4 may be used;
-    rows need little of it."""
+    """15.3 GiB and 0.65 of the 64.4 that they leave and 15.3 are 72.4, with 0.7 of them 75.6, of which 74.4 may be
+    used; rows need little of it."""
     small = (ALONE, "rollout.maxResponseTokens=64", "data.maxPromptTokens=64", f"rollout.memoryFraction={fraction}")
     made = planned(*small, "rollout.engine=VLLM")
     assert stages_on_device(made, "rollout") is is_staged

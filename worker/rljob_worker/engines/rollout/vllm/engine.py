@@ -71,7 +71,7 @@ class VLLMRollout:
         frozen: Callable[[str], bool] = lambda name: False,
         slices: WeightSlices = WHOLE,
     ) -> None:
-        self._weights = ReloadedWeights(parameters, slices, mesh.rank % slices.tensor, frozen)
+        self.weights = ReloadedWeights(parameters, slices, mesh.rank % slices.tensor, frozen)
         self._reader = reader
         self._engine = engine
         self._mesh = mesh
@@ -179,7 +179,7 @@ class VLLMRollout:
         for response in self._running.values():
             catch_up(response, self._engine, self._version)
         self._fault = f"the policy after version {self._version} has not come whole"
-        self._weights.load(self._engine, weights, version, lasting=lasting)
+        self.weights.load(self._engine, weights, version, lasting=lasting)
         self._engine.reset_prefix_cache(reset_running_requests=True)
         if self._reader is not None:
             self._engine.reset_mm_cache()
@@ -190,7 +190,7 @@ class VLLMRollout:
         """Cache and weights: at either depth both leave the device."""
         if not self._can_sleep:
             return 0
-        held = {_CACHE: cache_bytes(self._engine), _WEIGHTS: self._weights.nbytes}
+        held = {_CACHE: cache_bytes(self._engine), _WEIGHTS: self.weights.nbytes}
         return sum(num_bytes for part, num_bytes in held.items() if part not in self._asleep)
 
     def sleep(self, depth: Depth) -> None:

@@ -67,7 +67,7 @@ class _Write:
     at: Geometry
     """Where in the tensor that was written to."""
     source: torch.Tensor | None
-    """The same numbers; None for zeros."""
+    """These numbers; None for zeros."""
     target: torch.Tensor | None = None
     """Where they are in the last tensor that they were copied to with all around them."""
 

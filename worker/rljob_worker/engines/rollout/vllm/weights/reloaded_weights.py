@@ -30,7 +30,8 @@ class ReloadedWeights:
         self._parts = {name: slices.part(name, whole.shape, rank) for name, whole in parameters.items()}
         self._kept = kept_shapes(parameters, self._parts)
         self._frozen, self._frozen_weights = frozen, dict[str, torch.Tensor]()
-        self._copies: RecordedCopies | None = None
+        self.copies: RecordedCopies | None = None
+        """What is done with every policy but the first; None: the first has not come, or more than copies is needed."""
         self._has_loaded = False
 
     @property
@@ -43,26 +44,26 @@ class ReloadedWeights:
     ) -> None:
         """Fill the layers of an engine with what comes: by copies where the first policy showed that they do, else by
         vLLM's loaders. lasting: as in `RolloutEngine.load_weights`. Raises InvalidJob as that does."""
-        if self._copies is not None:
-            self._copies.make(self._arriving(weights, version), lasting=lasting)
+        if self.copies is not None:
+            self.copies.make(self._arriving(weights, version), lasting=lasting)
         elif self._has_loaded:
             self._reload(engine, self._arriving(weights, version), lasting=lasting)
         else:
-            self._copies, self._has_loaded = self._record(engine, self._arriving(weights, version)), True
+            self.copies, self._has_loaded = self._record(engine, self._arriving(weights, version)), True
 
     def _record(self, engine: LLMEngine, arriving: Iterable[tuple[str, torch.Tensor]]) -> RecordedCopies | None:
         """By vLLM's loaders; what they do."""
         recorder: CopyRecorder
         (recorder,) = engine.apply_model(CopyRecorder)
 
-        def told() -> Iterator[tuple[str, torch.Tensor]]:
+        def noted() -> Iterator[tuple[str, torch.Tensor]]:
             for name, tensor in arriving:
                 own = tensor.clone(memory_format=torch.contiguous_format)
                 recorder.came(name, own)
                 yield name, own
 
         with recorder:
-            self._reload(engine, told(), lasting=True)
+            self._reload(engine, noted(), lasting=True)
         return recorder.copies()
 
     def _reload(self, engine: LLMEngine, arriving: Iterable[tuple[str, torch.Tensor]], *, lasting: bool) -> None:

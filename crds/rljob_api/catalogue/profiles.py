@@ -184,15 +184,24 @@ _NVIDIA = AcceleratorProfile(
 )
 
 
-def _nvidia(name: str, memory: str, product: str, *, operations: float, link: float) -> AcceleratorProfile:
+def _nvidia(
+    name: str,
+    memory: str,
+    product: str,
+    *,
+    operations: float,
+    link: float,
+    device_memory: float = 2.5e12,
+    host: float = 4e10,
+) -> AcceleratorProfile:
     """One product by the label that GPU feature discovery gives its nodes. memory: as nvidia-smi says it. operations:
-    40 % of the peak in bf16 without sparsity; link: 90 % of that in one direction."""
+    40 % of the peak in bf16 without sparsity; link: 90 % of that in one direction; device_memory: 75 % of the peak."""
     return _NVIDIA.model_copy(
         update={
             "name": f"nvidia-{name}",
             "memory": memory,
             "node_selector": {"nvidia.com/gpu.product": product},
-            "speed": AcceleratorSpeed(operations=operations, link=link),
+            "speed": AcceleratorSpeed(operations=operations, link=link, device_memory=device_memory, host=host),
         }
     )
 
@@ -270,7 +279,12 @@ _AMD = AcceleratorProfile(
 )
 
 _AMD_MI300X = _AMD.model_copy(
-    update={"name": "amd-mi300x", "memory": "196592Mi", "node_selector": {"amd.com/gpu.device-id": "74a1"}}
+    update={
+        "name": "amd-mi300x",
+        "memory": "196592Mi",
+        "node_selector": {"amd.com/gpu.device-id": "74a1"},
+        "speed": AcceleratorSpeed(operations=5.2e14, link=4e11, device_memory=4e12),  # parts of peaks as above
+    }
 )
 
 _CAMBRICON = AcceleratorProfile(
@@ -330,12 +344,28 @@ _TPU_V6E_4X4 = _TPU.model_copy(
 _BUILT_IN = (
     _CPU,
     _NVIDIA,
-    _nvidia("a100-40gb", "40960Mi", "NVIDIA-A100-SXM4-40GB", operations=1.25e14, link=2.7e11),
-    _nvidia("a100-80gb", "81920Mi", "NVIDIA-A100-SXM4-80GB", operations=1.25e14, link=2.7e11),
+    _nvidia(
+        "a100-40gb",
+        "40960Mi",
+        "NVIDIA-A100-SXM4-40GB",
+        operations=1.25e14,
+        link=2.7e11,
+        device_memory=1.17e12,
+        host=2e10,
+    ),
+    _nvidia(
+        "a100-80gb",
+        "81920Mi",
+        "NVIDIA-A100-SXM4-80GB",
+        operations=1.25e14,
+        link=2.7e11,
+        device_memory=1.5e12,
+        host=2e10,
+    ),
     _nvidia("h100", "81559Mi", "NVIDIA-H100-80GB-HBM3", operations=4e14, link=4e11),
-    _nvidia("h200", "143771Mi", "NVIDIA-H200", operations=4e14, link=4e11),
-    _nvidia("b200", "183359Mi", "NVIDIA-B200", operations=9e14, link=8e11),
-    _nvidia("l40s", "46068Mi", "NVIDIA-L40S", operations=1.45e14, link=2.5e10),
+    _nvidia("h200", "143771Mi", "NVIDIA-H200", operations=4e14, link=4e11, device_memory=3.6e12),
+    _nvidia("b200", "183359Mi", "NVIDIA-B200", operations=9e14, link=8e11, device_memory=6e12),
+    _nvidia("l40s", "46068Mi", "NVIDIA-L40S", operations=1.45e14, link=2.5e10, device_memory=6.5e11, host=2e10),
     _ascend("ascend-910", "huawei.com/Ascend910", ring="ascend-910b", accelerator="huawei-Ascend910"),
     _ascend(
         "ascend-910b", "huawei.com/Ascend910", ring="ascend-910b", accelerator="huawei-Ascend910", memory="62432Mi"

@@ -195,12 +195,19 @@ def _fix(plan: Plan, group: GroupPlan, phase: PhaseMemory, limit: Limit, hosts_h
         offload = trained[0].offload
         helps += ["set training.memory.offload.optimizer: true"] * (not offload.optimizer)
         helps += ["set training.memory.offload.parameters: true"] * (not offload.parameters)
+    layers = 2 * (phase.weights + phase.gradients) > phase.peak and phase.phase == "train" and group.num_workers > 1
+    if layers and trained and trained[0].mesh.tp == trained[0].mesh.ep == 1:
+        helps.append("split layers between workers (training.parallelism.tensor, or expert where a model has experts)")
     if 4 * phase.checkpoint > phase.peak and phase.phase != "checkpoint":
         helps.append("leave checkpoint.everySteps out")
     if 4 * phase.delta > phase.peak:
         helps.append("leave weightSync.delta out")
     copies = [engine for engine in plan.engines if engine.group == group.name and engine.kind == "Rollout"]
-    if copies and 2 * phase.weights > phase.peak and (phase.phase == "generate" or phase.cache or not hosts_help):
+    if (
+        copies
+        and 2 * phase.weights > phase.peak
+        and (phase.phase in ("load", "generate") or phase.cache or not hosts_help)
+    ):
         helps.append(_smaller_copies(copies[0]))
     elif hosts_help:
         helps.append(

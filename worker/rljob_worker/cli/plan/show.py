@@ -9,6 +9,7 @@ from typing import Protocol
 
 import click
 
+from rljob_api.catalogue import profiles as built_in_profiles
 from rljob_api.loading.load import parse_job
 from rljob_api.picture.graph_svg import render_svg
 from rljob_api.planning.advice import warnings_of
@@ -16,6 +17,7 @@ from rljob_api.planning.costs.timeline import timeline_of
 from rljob_api.planning.fitting import Fit, fit
 from rljob_api.planning.plan import Plan
 from rljob_api.planning.planner import plan as plan_of
+from rljob_api.v1alpha1 import RLJob
 from rljob_worker.cli.jobfile import read_text
 from rljob_worker.cli.plan.sheet import paragraph
 from rljob_worker.cli.plan.sheets import plan_heading, sheets_of
@@ -52,6 +54,7 @@ def show_plan(
         result = fit(job, shapes)
         job = result.job
         _say(result)
+        _say_whose_speed(result.job)
     plan = plan_of(job, shapes=shapes)
     view = timeline_view(plan, times) if times else None
     if svg is not None:
@@ -80,6 +83,14 @@ def _say(result: Fit) -> None:
     for path, value in result.changes.items():
         click.echo(f"  {path}: {value}", err=True)
     click.echo("that is  " + " ".join(f"--set {override}" for override in result.overrides), err=True)
+
+
+def _say_whose_speed(job: RLJob) -> None:
+    """Which accelerators are taken for others, as their profiles do not say how fast they are."""
+    profiles = (built_in_profiles.DEFAULT[group.accelerator.profile] for group in job.spec.worker_groups)
+    unknown = sorted({item.name for item in profiles if item.device != "cpu" and "speed" not in item.model_fields_set})
+    if unknown:
+        click.echo(f"seconds are those of an H100: no speed is known of {', '.join(unknown)}", err=True)
 
 
 def timeline_view(plan: Plan, times: Sequence[str]) -> TimelineView:

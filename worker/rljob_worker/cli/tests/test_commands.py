@@ -299,6 +299,15 @@ def test_plan_says_what_to_set_so_that_a_job_fits(tmp_path):
     assert "the job fits as it is" in again.stderr
 
 
+def test_predictions_for_an_accelerator_of_unknown_speed_say_whose_they_are(tmp_path):
+    write_large_job(tmp_path, 8)
+    said = [
+        rljob("plan", "job.yaml", "--fit", "--set", f"workerGroups.0.accelerator.profile={name}", cwd=tmp_path).stderr
+        for name in ("metax-c500", "amd-mi300x")
+    ]
+    assert ["seconds are those of an H100: no speed is known of metax-c500" in item for item in said] == [True, False]
+
+
 @pytest.mark.parametrize("command", ["plan", pytest.param("validate", marks=pytest.mark.slow), "run"])
 def test_what_cannot_fit_is_refused_before_anything_starts(tmp_path, command):
     write_large_job(tmp_path, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
@@ -12,6 +13,8 @@ from rljob_worker.engines.arriving_policy import whole_policy
 from rljob_worker.engines.rollout.vllm.weights.kept_slice import KeptSlice, kept_shapes
 from rljob_worker.engines.rollout.vllm.weights.layouts import forget_expert_kernels, refresh_tied
 from rljob_worker.engines.rollout.vllm.weights.recorded_copies import CopyRecorder, RecordedCopies
+
+log = logging.getLogger(__name__)
 
 
 class ReloadedWeights:
@@ -64,7 +67,11 @@ class ReloadedWeights:
 
         with recorder:
             self._reload(engine, noted(), lasting=True)
-        return recorder.copies()
+        result = recorder.copies()
+        log.info(
+            "later policies %s", "go through vLLM's loaders" if result is None else "are copied past vLLM's loaders"
+        )
+        return result
 
     def _reload(self, engine: LLMEngine, arriving: Iterable[tuple[str, torch.Tensor]], *, lasting: bool) -> None:
         """By vLLM's loaders. Each tensor is in memory of its own unless it lasts: vLLM fills a layer once all of its

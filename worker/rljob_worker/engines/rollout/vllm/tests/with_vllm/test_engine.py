@@ -63,8 +63,9 @@ class Library:
     def collective_rpc(self, method: Any, kwargs: dict[str, Iterable[Any]] | None = None) -> None:
         self.calls.append((method, len(list(kwargs["weights_iterator"]))) if kwargs else method.__name__)
 
-    def apply_model(self, change: Callable[[Any], None]) -> None:
+    def apply_model(self, change: Callable[[Any], Any]) -> list[Any]:
         self.calls.append("apply")
+        return [change(torch.nn.Module())]
 
     def reset_prefix_cache(self, *, reset_running_requests: bool) -> bool:
         self.calls.append(("reset", reset_running_requests))
@@ -126,7 +127,7 @@ def test_a_library_that_breaks_ends_the_worker_so_that_it_is_started_again() -> 
 def test_the_cache_is_dropped_with_every_policy() -> None:
     engine, library = built()
     engine.load_weights([("a", torch.ones(2))], 1)
-    assert library.calls == ["apply", ("reload_weights", 1), "apply", ("reset", True)]
+    assert library.calls == ["apply", "apply", ("reload_weights", 1), "apply", ("reset", True)]
 
 
 def test_sleep_is_as_deep_as_it_is_asked_for() -> None:

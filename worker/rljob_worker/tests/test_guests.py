@@ -82,8 +82,8 @@ def undisturbed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_guest_that_is_killed_changes_nothing(tiny: Path, tmp_path: Path, undisturbed: Any) -> None:
     with elastic_run(elastic_job(tiny), tmp_path) as run:
         run.guest(0)
+        run.wait_for_step(1)  # nobody else has generated it
         run.guest(1)
-        run.wait_for_step(1)
         run.kill(0)
         run.wait_for_step(3)
         run.guest(0)

@@ -170,21 +170,22 @@ class ModelShape:
     @property
     def largest_tensor(self) -> int:
         """Parameters of the largest one, as it is in memory: all experts of a layer are two tensors."""
-        gates, fused = self.family.projections - 1, self.family.fused
-        attention = self.hidden * (self.query_width + (2 * self.key_width if fused else 0))
-        mlp = self.hidden * self.intermediate * (gates if fused else 1)
+        gates = self.family.projections - 1
         experts = 0 if self.experts is None else self.experts.count * gates * self.hidden * self.experts.width
         is_here = self.begins or (self.ends and self.has_words)
-        return max(self.embedding * is_here, attention, mlp, experts)
+        return max(self.embedding * is_here, self._largest_of_layer(self.intermediate), experts)
 
     def largest_sent(self, count: int) -> list[int]:
         """Parameters of the `count` largest tensors as checkpoints name them, experts one by one; descending."""
         words = [self.embedding] * (1 if self.tied else 2)
         width = self.intermediate if self.experts is None or self.experts.dense else self.experts.width
-        gates = self.family.projections - 1 if self.family.fused else 1
-        attention = self.hidden * (self.query_width + (2 * self.key_width if self.family.fused else 0))
-        in_layers = [max(self.hidden * width * gates, attention)] * count
-        return sorted([*words, *in_layers], reverse=True)[:count]
+        return sorted([*words, *[self._largest_of_layer(width)] * count], reverse=True)[:count]
+
+    def _largest_of_layer(self, width: int) -> int:
+        """Parameters of the largest matrix of a layer's attention and of an MLP of this width."""
+        fused = self.family.fused
+        attention = self.hidden * (self.query_width + (2 * self.key_width if fused else 0))
+        return max(attention, self.hidden * width * (self.family.projections - 1 if fused else 1))
 
     @property
     def num_tensors(self) -> int:
